@@ -247,7 +247,7 @@ class PluginCore:
         return AllocateAnswer(envs={}, devices=nodes)
 
     def level(self, code: int) -> str:
-        """Fault level of a code; an unlisted one isolates the card unless it is known to be mild."""
+        """Fault level of a code; an unlisted one isolates the card unless known to be mild."""
         if code in self._levels:
             return self._levels[code]
         severity = self._severities.get(code)
