@@ -28,18 +28,21 @@ from simulator.gates import (
 R = "huawei.com/Ascend910"
 GOOD_LOG = "device /dev/davinci0\n[1, 2, 3, 4] + [10, 20, 30, 40] = [11, 22, 33, 44]\n"
 
+LOADED = Answer(call="load libdcmi.so", got="loaded")
+ACCEPTED = Answer(call="connect kubelet.sock", got="accepted")
+
 
 @dataclass
 class World:
     """A node whose every answer can be replaced."""
 
-    library_answer: Answer = Answer(call="load libdcmi.so", got="loaded")
+    library_answer: Answer = LOADED
     card_states: tuple[CardState, ...] = tuple(CardState(card_id=n, health="OK") for n in range(8))
     is_deployed: bool = True
     ready: int = 1
     capacity: int | None = 8
     allocatable: int | None = 8
-    socket: Answer = Answer(call="connect kubelet.sock", got="accepted")
+    socket: Answer = ACCEPTED
     log: str = "registered"
     classes: tuple[str, ...] = ("ascend",)
     default: str = "runc"
