@@ -56,9 +56,9 @@ def catalogue() -> dict[int, FaultKind]:
     text = resources.files(__package__).joinpath("data/fault_codes.json").read_text()
     kinds: dict[int, FaultKind] = {}
     for row in json.loads(text)["codes"]:
-        code = int(row["code"], 16)
-        if code > 0xFFFFFFFF:
+        if len(row["code"]) != len("0x80E24E00"):
             continue
+        code = int(row["code"], 16)
         fallback = Severity.MINOR if row["level"] in _HARMLESS else Severity.MAJOR
         kinds[code] = FaultKind(
             code=code,
