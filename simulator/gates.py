@@ -194,7 +194,7 @@ def _registration(probe: Probe, request: Request) -> Iterator[Check]:
     probe.wait_for(
         lambda: (
             _ready(probe.daemon_set())
-            and _count(probe.node(), "allocatable", request.resource) == request.expected_cards
+            and count(probe.node(), "allocatable", request.resource) == request.expected_cards
         ),
         REGISTER_WITHIN_S,
     )
@@ -211,8 +211,8 @@ def _registration(probe: Probe, request: Request) -> Iterator[Check]:
         next_step="read the plugin's log",
     )
     socket = probe.kubelet_socket()
-    capacity = _count(probe.node(), "capacity", request.resource)
-    allocatable = _count(probe.node(), "allocatable", request.resource)
+    capacity = count(probe.node(), "capacity", request.resource)
+    allocatable = count(probe.node(), "allocatable", request.resource)
     is_registered = capacity == allocatable == request.expected_cards
     reason, next_step = "", ""
     if not is_registered:
@@ -286,10 +286,10 @@ def _compute(probe: Probe, request: Request) -> Iterator[Check]:
     yield Check(
         gate="compute",
         title="an ordinary pod still runs on the default runtime",
-        passed=_phase(ordinary) == "Succeeded",
+        passed=phase(ordinary) == "Succeeded",
         call=f"POST pod {ORDINARY_POD}; GET pod, log",
-        got=f"{_phase(ordinary)}: "
-        + (_text(probe.pod_log(ORDINARY_POD)) or _trouble(probe, ordinary)),
+        got=f"{phase(ordinary)}: "
+        + (_text(probe.pod_log(ORDINARY_POD)) or trouble(probe, ordinary)),
         wanted="Succeeded",
         cause="ordinary-pod-failed",
         next_step="read the pod's events",
@@ -311,16 +311,16 @@ def _compute(probe: Probe, request: Request) -> Iterator[Check]:
     )
     probe.wait_for(lambda: _is_over(probe.pod(CARD_POD)) or _is_stuck(probe), POD_WITHIN_S)
     pod = probe.pod(CARD_POD)
-    trouble = _trouble(probe, pod)
+    said = trouble(probe, pod)
     log = probe.pod_log(CARD_POD)
-    has_computed = _phase(pod) == "Succeeded" and RESULT in log
-    cause, next_step = ("", "") if has_computed else _why_not_computed(request, pod, trouble, log)
+    has_computed = phase(pod) == "Succeeded" and RESULT in log
+    cause, next_step = ("", "") if has_computed else _why_not_computed(request, said, log)
     yield Check(
         gate="compute",
         title="the pod gets its card through the handler and computes",
         passed=has_computed,
         call=f"GET pod {CARD_POD}, events, log",
-        got=f"{_phase(pod)}: {_text(log) or trouble}",
+        got=f"{phase(pod)}: {_text(log) or said}",
         wanted=f"Succeeded with {RESULT}",
         cause=cause,
         next_step=next_step,
@@ -341,7 +341,7 @@ def _compute(probe: Probe, request: Request) -> Iterator[Check]:
     is_free = probe.wait_for(
         lambda: all(probe.pod(name) is None for name in (ORDINARY_POD, CARD_POD)), POD_WITHIN_S
     )
-    allocatable = _count(probe.node(), "allocatable", request.resource)
+    allocatable = count(probe.node(), "allocatable", request.resource)
     yield Check(
         gate="compute",
         title="afterwards everything is free again",
@@ -371,9 +371,7 @@ def _why_unregistered(probe: Probe, socket: Answer, capacity: int | None) -> tup
     return "plugin-not-registered", "read the plugin's log"
 
 
-def _why_not_computed(
-    request: Request, pod: Object | None, trouble: str, log: str
-) -> tuple[str, str]:
+def _why_not_computed(request: Request, trouble: str, log: str) -> tuple[str, str]:
     """From what the cluster says of the card pod to the link that is broken."""
     said = f"{trouble}\n{log}"
     if f"Insufficient {request.resource}" in said:
@@ -440,17 +438,19 @@ def _ready(daemon_set: Object | None) -> bool:
     return bool(desired) and status.get("numberReady", 0) == desired
 
 
-def _count(node: Object | None, field_name: str, resource: str) -> int | None:
+def count(node: Object | None, field_name: str, resource: str) -> int | None:
+    """A node's `capacity` or `allocatable` of a resource, None when it has no such key."""
     value = (_status(node).get(field_name) or {}).get(resource)
     return None if value is None else int(value)
 
 
-def _phase(pod: Object | None) -> str:
+def phase(pod: Object | None) -> str:
+    """A pod's phase, `absent` when there is no such pod."""
     return str(_status(pod).get("phase", "absent"))
 
 
 def _is_over(pod: Object | None) -> bool:
-    return _phase(pod) in ("Succeeded", "Failed")
+    return phase(pod) in ("Succeeded", "Failed")
 
 
 def _is_stuck(probe: Probe) -> bool:
@@ -462,7 +462,7 @@ def _is_stuck(probe: Probe) -> bool:
     return any(event.get("reason") in refusals for event in probe.pod_events(CARD_POD))
 
 
-def _trouble(probe: Probe, pod: Object | None) -> str:
+def trouble(probe: Probe, pod: Object | None) -> str:
     """What the cluster itself says is wrong with a pod."""
     if pod is None:
         return ""

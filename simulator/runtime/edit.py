@@ -149,17 +149,18 @@ def _add_devices(spec: Spec, ids: list[int], host: Host, *, is_virtual: bool) ->
     for number in ids:
         source = f"/dev/{'v' if is_virtual else ''}davinci{number}"
         why = f"{head}failed to add davinci device to spec: "
-        _add_node(spec, source, f"/dev/davinci{number}", host, why)
+        add_node(spec, source, f"/dev/davinci{number}", host, why)
     if host.device("/dev/dvpp_cmdlist") is not None:
-        _add_node(spec, "/dev/dvpp_cmdlist", "/dev/dvpp_cmdlist", host, head)
+        add_node(spec, "/dev/dvpp_cmdlist", "/dev/dvpp_cmdlist", host, head)
     manager = "/dev/davinci_manager"
-    _add_node(spec, manager, manager, host, f"{head}add davinci_manager to spec error: ")
+    add_node(spec, manager, manager, host, f"{head}add davinci_manager to spec error: ")
     for path in ("/dev/devmm_svm", "/dev/hisi_hdc"):
         why = f"{head}failed to add common manage device to spec : "
-        _add_node(spec, path, path, host, why)
+        add_node(spec, path, path, host, why)
 
 
-def _add_node(spec: Spec, source: str, target: str, host: Host, why: str) -> None:
+def add_node(spec: Spec, source: str, target: str, host: Host, why: str) -> None:
+    """Append one host device file to a config, with its cgroup rule."""
     node = host.device(source)
     if node is None:
         raise EditError(f"{why}failed to get {source} info : no such file or directory")
