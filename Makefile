@@ -1,3 +1,4 @@
+# make demo    set up, then show a simulated 8-card node pass the three gates
 # make test    set up, then run the tests
 # make check   format, lint, types, import rules
 # make clean   remove what these commands made
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard fake_dcmi/csrc/* simulator/runtime/csrc/*)
 
-.PHONY: test check clean setup
+.PHONY: demo test check clean setup
 
 setup: $(STAMP)
 
@@ -20,6 +21,9 @@ $(STAMP): pyproject.toml CMakeLists.txt $(NATIVE)
 	@echo "setup: installing npu-testbed into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,check]'
 	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/npu-testbed run scenarios/acceptance/single-card.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

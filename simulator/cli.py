@@ -11,8 +11,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simulator.errors import InternalError, TestbedError
+from simulator.errors import HostError, InternalError, ScenarioError, TestbedError
+
+if TYPE_CHECKING:
+    from simulator.scenario.schema import Scenario
+    from simulator.sim import SimTestbed
 
 INTERRUPTED = 130
 
@@ -53,6 +58,18 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="+", type=Path)
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=_check)
+
+    run = commands.add_parser("run", help="run scenarios and give a verdict")
+    run.add_argument("file", nargs="+", type=Path)
+    run.add_argument("--mode", choices=("sim",), default="sim", help="sim: virtual time")
+    run.add_argument("--seed", type=int, help="instead of the scenario's own seed")
+    run.add_argument("--report", type=Path, metavar="DIR", help="write each run's journal here")
+    run.add_argument("--json", action="store_true", help="print JSON")
+    run.set_defaults(run=_run)
+
+    scenarios = commands.add_parser("scenarios", help="list the scenarios that come along")
+    scenarios.add_argument("--json", action="store_true", help="print JSON")
+    scenarios.set_defaults(run=_scenarios)
     return parser
 
 
@@ -69,6 +86,71 @@ def _check(arguments: argparse.Namespace) -> int:
         return 0
     for path, scenario in scenarios:
         print(f"{path}: {scenario.name}: ok, {len(scenario.steps)} steps")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from simulator.scenario.loader import load
+    from simulator.scenario.report import Terminal, as_json
+    from simulator.scenario.runner import Runner
+    from simulator.sim import SimTestbed
+
+    loaded = [load(path) for path in arguments.file]
+    reports = []
+    for scenario in loaded:
+        terminal = None if arguments.json else Terminal()
+        if terminal is not None:
+            print(f"scenario {scenario.name} ({arguments.mode})")
+        testbed = _open(SimTestbed, scenario, arguments.seed)
+        try:
+            runner = Runner(
+                scenario,
+                testbed,
+                report_check=terminal.check if terminal else None,
+                report_step=terminal.step if terminal else None,
+            )
+            report = runner.run()
+        finally:
+            testbed.close()
+            if arguments.report is not None:
+                _write_journal(arguments.report, scenario.name, testbed.journal.text())
+        reports.append(report)
+        if terminal is not None:
+            terminal.report(report)
+    if arguments.json:
+        print(json.dumps([as_json(report) for report in reports]))
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def _open(kind: type[SimTestbed], scenario: Scenario, seed: int | None) -> SimTestbed:
+    try:
+        return kind(scenario, seed=seed)
+    except (LookupError, ValueError) as error:
+        raise ScenarioError(f"{scenario.name}: {error.args[0]}.") from None
+
+
+def _write_journal(directory: Path, name: str, text: str) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.jsonl").write_text(text)
+    except OSError as error:
+        raise HostError(
+            f"{directory}: the journal of {name} cannot be written ({error.strerror}). "
+            "Next: give --report a directory you may write to."
+        ) from None
+
+
+def _scenarios(arguments: argparse.Namespace) -> int:
+    import scenarios
+    from simulator.scenario.loader import load
+
+    files = sorted(Path(scenarios.__path__[0]).rglob("*.yaml"))
+    rows = [(str(path), load(path)) for path in files]
+    if arguments.json:
+        print(json.dumps([{"file": path, "name": s.name, "about": s.about} for path, s in rows]))
+        return 0
+    for path, scenario in rows:
+        print(f"{scenario.name:32} {scenario.about.strip()}\n{'':32} {path}")
     return 0
 
 

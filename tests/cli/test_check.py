@@ -34,3 +34,48 @@ def test_bad_file_is_one_line_and_exit_2(
     assert error.count("\n") == 1
     assert f"{bad}:2:1" in error
     assert "Did you mean 'steps'?" in error
+
+
+def test_run_prints_evidence_and_verdict_and_writes_the_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (path for path in SHIPPED if path.stem == "single-card")
+    assert main(["run", str(path), "--report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "verdict: all three gates pass" in out
+    assert "PASS  single-card" in out
+    journal = (tmp_path / "single-card.jsonl").read_text().splitlines()
+    assert json.loads(journal[-1])["kind"] == "verdict"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: x\nnode: {profile: nope}", "atlas-800t-a2-910b3"),
+        ("name: x\nnode: {cards: 65}", "wanted 0 to 64"),
+        ("name: x\nnode: {cards: 2, listed_cards: 3}", "wanted 0 to 2"),
+        ("name: x\nnode: {faults: [{card: 0, code: zz}]}", "fault code 'zz'"),
+        ("name: x\nsteps: [{drop: 99}]", "card 99 does not exist"),
+        ("name: x\nsteps: [{fault: {card: 0, code: zz}}]", "step 1"),
+    ],
+)
+def test_impossible_scenario_is_one_line_and_exit_2(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text)
+    assert main(["run", "--json", str(bad)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+
+
+def test_failed_expectation_is_exit_1(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: x\nsteps: [{expect-node: {allocatable: 9, within: 1}}]")
+    assert main(["run", "--json", str(bad)]) == 1
+
+
+def test_scenarios_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenarios", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(SHIPPED)
