@@ -33,12 +33,13 @@ KEPT_CHANGES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent:
-    """One change; `obj` must not be modified."""
+    """One change; `obj` and `old` (what it replaced) must not be modified."""
 
     change: Change
     kind: Kind
     obj: Object
     version: int
+    old: Object | None = None
 
 
 Listener = Callable[[WatchEvent], None]
@@ -194,7 +195,7 @@ class Store:
             marked["metadata"]["deletionGracePeriodSeconds"] = grace
             return self._put("MODIFIED", kind, (namespace, name), marked)
         del self._objects[plural][(namespace, name)]
-        return self._tell("DELETED", kind, copy.deepcopy(old))
+        return self._tell("DELETED", kind, copy.deepcopy(old), old)
 
     def _empty(self, namespace: str) -> None:
         for plural, objects in self._objects.items():
@@ -209,10 +210,11 @@ class Store:
             raise not_found(kind, name) from None
 
     def _put(self, change: Change, kind: Kind, key: tuple[str, str], obj: Object) -> Object:
+        old = self._objects[kind.plural].get(key)
         self._objects[kind.plural][key] = obj
-        return self._tell(change, kind, obj)
+        return self._tell(change, kind, obj, old)
 
-    def _tell(self, change: Change, kind: Kind, obj: Object) -> Object:
+    def _tell(self, change: Change, kind: Kind, obj: Object, old: Object | None) -> Object:
         self._version += 1
         obj["metadata"]["resourceVersion"] = str(self._version)
         event = WatchEvent(change=change, kind=kind, obj=copy.deepcopy(obj), version=self._version)
