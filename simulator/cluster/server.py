@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from simulator.cluster import discovery, patch, selectors, tables
+from simulator.cluster import discovery, openapi_v2, patch, selectors, tables
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.errors import ApiError, bad_request, not_found
 from simulator.cluster.kinds import Kind, find
@@ -78,9 +78,18 @@ class ApiServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
+        """Close the port; open watches end, idle connections are cut."""
         self._stopping.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._runner is None:
+            return
+        server = self._runner.server
+        connections = [] if server is None else list(server.connections)
+        transports = [connection.transport for connection in connections]
+        await self._runner.cleanup()
+        for transport in transports:
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)  # let the transports close their sockets
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -103,6 +112,9 @@ class ApiServer:
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/openapi/v2":
+            headers = {"Content-Type": openapi_v2.CONTENT_TYPE}
+            return web.Response(body=openapi_v2.document(), headers=headers)
         answer = self._about(request.path)
         if answer is not None:
             return web.json_response(answer)
@@ -199,9 +211,10 @@ class ApiServer:
         store = self._cluster.store
         queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         start = request.query.get("resourceVersion", "")
+        wants_initial = request.query.get("sendInitialEvents") in ("true", "1")
         missed: list[WatchEvent] = []
         first: list[Object] = []
-        if start in ("", "0"):
+        if start in ("", "0") or wants_initial:
             first = [obj for obj in store.list(kind.plural, place.namespace) if claim(obj)]
         else:
             missed = store.since(_version(start))
@@ -221,6 +234,10 @@ class ApiServer:
 
             for obj in first:
                 await send("ADDED", obj)
+            if wants_initial:
+                end = _bookmark(kind, store.version)
+                end["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
+                await send("BOOKMARK", end)
             for event in missed:
                 await self._pass_on(event, place, claim, send)
             timeout = _number(request, "timeoutSeconds")
@@ -258,13 +275,8 @@ class ApiServer:
                 if not getting.done():
                     getting.cancel()
                     if wants_bookmarks and not self._stopping.is_set():
-                        version = str(self._cluster.store.version)
-                        mark = {
-                            "kind": place.kind.kind,
-                            "apiVersion": place.kind.api_version,
-                            "metadata": {"resourceVersion": version},
-                        }
-                        await send("BOOKMARK", mark)
+                        version = self._cluster.store.version
+                        await send("BOOKMARK", _bookmark(place.kind, version))
                     continue
                 await self._pass_on(getting.result(), place, claim, send)
         finally:
@@ -401,7 +413,7 @@ class ApiServer:
             gone = store.get(plural, place.name, place.namespace)
         else:
             gone = store.delete(plural, place.name, place.namespace, grace_s=grace, uid=uid)
-        if store.find(plural, place.name, place.namespace) is not None:
+        if plural == "pods" or store.find(plural, place.name, place.namespace) is not None:
             return web.json_response(gone)
         details = {
             "name": place.name,
@@ -471,6 +483,11 @@ def _version(text: str) -> int:
         return int(text)
     except ValueError:
         raise bad_request(f'invalid resource version "{text}"') from None
+
+
+def _bookmark(kind: Kind, version: int) -> Object:
+    metadata = {"resourceVersion": str(version)}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
 
 
 def _key(obj: Object) -> list[str]:

@@ -217,7 +217,9 @@ class Store:
     def _tell(self, change: Change, kind: Kind, obj: Object, old: Object | None) -> Object:
         self._version += 1
         obj["metadata"]["resourceVersion"] = str(self._version)
-        event = WatchEvent(change=change, kind=kind, obj=copy.deepcopy(obj), version=self._version)
+        event = WatchEvent(
+            change=change, kind=kind, obj=copy.deepcopy(obj), version=self._version, old=old
+        )
         self._changes.append(event)
         for listener in list(self._listeners):
             listener(event)

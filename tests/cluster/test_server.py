@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config, watch
 
+from fake_kubelet.status import NodeIdentity, node_object, node_status
 from simulator.cluster import pki
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.server import ApiServer
@@ -67,21 +68,9 @@ class Live:
             self.cluster, self.identity, logs=lambda *_: "one\ntwo\nthree\n", now=time.time
         )
         await self.api.start()
-        amounts = {R: "8", "cpu": "192", "memory": "1584000000Ki", "pods": "110"}
-        self.cluster.store.create(
-            "nodes",
-            {
-                "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
-                "spec": {},
-                "status": {
-                    "capacity": amounts,
-                    "allocatable": amounts,
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                    "nodeInfo": {"kubeletVersion": "v1.28.15"},
-                    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                },
-            },
-        )
+        identity = NodeIdentity(name="n1")
+        status = node_status(identity, {R: 8}, {R: 8}, ready_since_s=0, heartbeat_s=0)
+        self.cluster.store.create("nodes", node_object(identity) | {"status": status})
         self.cluster.store.create(
             "runtimeclasses", {"metadata": {"name": "ascend"}, "handler": "ascend"}
         )
@@ -142,7 +131,7 @@ POD = {
     "metadata": {"name": "p"},
     "spec": {
         "runtimeClassName": "ascend",
-        "containers": [{"name": "main", "image": "busybox", "resources": {"limits": {R: 1}}}],
+        "containers": [{"name": "main", "image": "busybox", "resources": {"limits": {R: "1"}}}],
     },
 }
 
