@@ -6,8 +6,10 @@ never goes backwards. Does not know what the events mean.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -48,6 +50,23 @@ class _Entry:
 
     def cancel(self) -> None:
         self.action = None
+
+
+class WallClock:
+    """Real time on a running event loop; scenario time 0 is when it was made."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._started = loop.time()
+
+    def now(self) -> float:
+        return self._loop.time() - self._started
+
+    def epoch(self) -> float:
+        return time.time()
+
+    def call_later(self, delay_s: float, action: Action) -> Timer:
+        return self._loop.call_later(delay_s, action)
 
 
 class VirtualClock:

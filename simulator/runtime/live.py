@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _DRAIN_S = 1.0
 _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CGROUP = "npu-testbed"
+# Environment variable that marks every plain process of a node, so that a later start finds them.
+RUN_MARK = "NPU_TESTBED_RUN"
 
 
 def detect() -> tuple[Isolation, str]:
@@ -322,6 +325,7 @@ class LiveRuntime:
             _outside(path, sources) for path in search.split(":") if path
         )
         environment["NPU_TESTBED_DEV"] = str(devices)
+        environment[RUN_MARK] = str(self._root)
         argv = spec["process"]["args"]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -354,7 +358,7 @@ class LiveRuntime:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1", RUN_MARK: str(self._root)},
                 start_new_session=True,
             )
         finally:
@@ -366,7 +370,7 @@ class LiveRuntime:
     async def _wait(self, made: _Container, read_end: int, writer: cri_log.Writer) -> int:
         """Copy the output, wait for the process; returns the exit code."""
         loop = asyncio.get_running_loop()
-        is_drained = loop.create_future()
+        is_drained = asyncio.Event()
 
         def copy() -> None:
             data = b""
@@ -376,8 +380,7 @@ class LiveRuntime:
                 writer.feed(data)
             else:
                 loop.remove_reader(read_end)
-                if not is_drained.done():
-                    is_drained.set_result(None)
+                is_drained.set()
 
         os.set_blocking(read_end, False)
         loop.add_reader(read_end, copy)
@@ -385,7 +388,7 @@ class LiveRuntime:
             process = self._plain.pop(made.pid, None)
             code = await (process.wait() if process is not None else _reap(made.pid))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(is_drained, _DRAIN_S)
+                await asyncio.wait_for(is_drained.wait(), _DRAIN_S)
         finally:
             loop.remove_reader(read_end)
             os.close(read_end)
@@ -466,6 +469,27 @@ def program_state(root: Path, binary: str) -> str:
     return "ok" if path.stat().st_mode & 0o111 and os.access(path, os.X_OK) else "not-executable"
 
 
+def end_leftovers(root: Path) -> list[int]:
+    """Kill what an earlier testbed at `root` left when it was killed; returns the pids."""
+    mark = f"{RUN_MARK}={root}".encode()
+    ended = []
+    for place in Path("/proc").iterdir():
+        if not place.name.isdecimal() or int(place.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if mark in (place / "environ").read_bytes().split(b"\0"):
+                os.kill(int(place.name), signal.SIGKILL)
+                ended.append(int(place.name))
+    state = root / "run/runc"
+    runc = shutil.which("runc", path=_HOST_PATH)
+    if runc is not None and state.is_dir():
+        for container in state.iterdir():
+            command = [runc, "--root", str(state), "delete", "--force", container.name]
+            subprocess.run(command, capture_output=True, check=False, timeout=20)
+        remove_cgroups()
+    return ended
+
+
 def remove_cgroups() -> None:
     """The empty cgroup directories that runc leaves at our own prefix."""
     for place in (
@@ -513,10 +537,10 @@ async def _reap(pid: int) -> int:
     """Wait for a container's first process, which runc left to us."""
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(pid)
-    ended = loop.create_future()
-    loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
     try:
-        await ended
+        await ended.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
