@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
+
+import fake_dcmi
 
 
 class NotBuilt(Exception):
@@ -12,8 +13,9 @@ class NotBuilt(Exception):
 
 def find(package: str, name: str) -> Path:
     """The compiled file `name` of `package`."""
-    for place in importlib.import_module(package).__path__:
-        path = Path(place) / "_native" / name
+    # An editable installation keeps the sources and what was compiled under two roots.
+    for own in fake_dcmi.__path__:
+        path = Path(own).parent.joinpath(*package.split("."), "_native", name)
         if path.is_file():
             return path
     raise NotBuilt(

@@ -30,9 +30,10 @@ class Kube:
     """One cluster."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        settings = client.Configuration()
+        settings: Any = client.Configuration()
         try:
-            config.load_kube_config(str(kubeconfig), client_configuration=settings)
+            load: Any = config.load_kube_config
+            load(str(kubeconfig), client_configuration=settings)
         except (config.ConfigException, OSError, ValueError, TypeError) as error:
             raise HostError(
                 f"{kubeconfig}: cannot be used as a kubeconfig ({error}). "

@@ -17,7 +17,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -148,11 +148,11 @@ class LiveTestbed:
 
     def stop_plugin(self) -> None:
         self._record("plugin.stop")
-        self._on_loop(lambda: [self._node.hold_pod(uid) for uid in self._plugins()])
+        self._on_loop(lambda: self._for_plugins(self._node.hold_pod))
 
     def start_plugin(self) -> None:
         self._record("plugin.start")
-        self._on_loop(lambda: [self._node.release_pod(uid) for uid in self._plugins()])
+        self._on_loop(lambda: self._for_plugins(self._node.release_pod))
 
     def restart_kubelet(self) -> None:
         self._on_loop(self._node.restart_kubelet)
@@ -336,12 +336,10 @@ class LiveTestbed:
             binary.write_text(f'#!/bin/sh\nexec {interpreter} -m simulator.runtime.program "$@"\n')
             binary.chmod(0o755 if settings.binary == "present" else 0o644)
 
-    def _plugins(self) -> list[str]:
-        return [
-            str(pod["metadata"]["uid"])
-            for pod in self._cluster.store.list("pods", "kube-system")
-            if (pod["metadata"].get("labels") or {}).get("name") == deployment.PLUGIN
-        ]
+    def _for_plugins(self, action: Callable[[str], None]) -> None:
+        for pod in self._cluster.store.list("pods", "kube-system"):
+            if (pod["metadata"].get("labels") or {}).get("name") == deployment.PLUGIN:
+                action(str(pod["metadata"]["uid"]))
 
     def _log(self, namespace: str, name: str, container: str) -> str | None:
         pod = self._cluster.store.find("pods", name, namespace)
@@ -380,7 +378,7 @@ class LiveTestbed:
 
         return self._call(run(), CALL_S)
 
-    def _call(self, work: Any, limit_s: float) -> Any:
+    def _call(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit_s)
 
 

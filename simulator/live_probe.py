@@ -18,6 +18,7 @@ from simulator import deployment
 from simulator.gates import Answer, ApiRefused, CardState, ConfiguredRuntime, Object
 from simulator.kube import Kube, Refused
 from simulator.plugin import library
+from simulator.plugin.library import FileFact
 from simulator.runtime import containerd_config
 from simulator.runtime.live import program_state
 
@@ -169,9 +170,9 @@ class LiveProbe:
         except Refused as refused:
             raise ApiRefused(str(refused)) from None
 
-    def _fact(self, path: str) -> library.FileFact | None:
+    def _fact(self, path: str) -> FileFact | None:
         try:
             found = os.lstat(self._root / path)
         except OSError:
             return None
-        return library.FileFact(mode=found.st_mode, uid=found.st_uid)
+        return FileFact(mode=found.st_mode, uid=found.st_uid)
