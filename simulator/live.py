@@ -32,6 +32,7 @@ from simulator import deployment, faces
 from simulator.cluster import pki
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.server import ApiServer
+from simulator.control import ControlServer, Handler
 from simulator.errors import HostError
 from simulator.hardware import faults
 from simulator.hardware.model import FaultEvent as HardwareEvent
@@ -47,6 +48,7 @@ from simulator.runtime.live import LiveRuntime, detect, end_leftovers
 from simulator.scenario.schema import Scenario
 
 NODE_NAME = "n1"
+DESCRIPTION = "testbed.json"
 START_S = 30.0
 CALL_S = 30.0
 RECHECK_S = 0.25
@@ -93,6 +95,7 @@ class LiveTestbed:
         self._sockets: PluginSockets | None = None
         self._runtime: LiveRuntime | None = None
         self._kube: Kube | None = None
+        self._control: ControlServer | None = None
         self._thread.start()
         try:
             self._call(self._start(port), START_S)
@@ -193,6 +196,13 @@ class LiveTestbed:
 
         return self._on_loop(look)
 
+    def serve_control(self, handle: Handler) -> None:
+        """Let other processes talk to this testbed."""
+        self._control = ControlServer(self.directory, handle)
+        self._call(self._control.start(), CALL_S)
+        description = json.dumps(describe(self))
+        pki.write_secret(self.directory / DESCRIPTION, description)
+
     def close(self) -> None:
         """End every process and remove the directory. Safe to call twice."""
         if self._kube is not None:
@@ -290,6 +300,8 @@ class LiveTestbed:
         self._loop.call_soon(action)
 
     async def _stop(self) -> None:
+        if self._control is not None:
+            await self._control.stop()
         if self._runtime is not None:
             await self._runtime.close()
         if self._sockets is not None:
@@ -421,6 +433,13 @@ def _take_directory(directory: Path) -> TextIO:
     return lock
 
 
+def clean(directory: Path) -> None:
+    """Remove what a killed testbed left in its directory."""
+    lock = _take_directory(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+    lock.close()
+
+
 def _os_text(error: OSError, directory: Path, port: int) -> str:
     if error.errno == 98:
         return f"port {port} on 127.0.0.1 is taken. Next: choose another with --port, or 0."
@@ -442,7 +461,7 @@ def describe(testbed: LiveTestbed) -> dict[str, Any]:
 def read_description(directory: Path) -> dict[str, Any]:
     """The running testbed's description; HostError when there is none."""
     try:
-        found: dict[str, Any] = json.loads((directory / "testbed.json").read_text())
+        found: dict[str, Any] = json.loads((directory / DESCRIPTION).read_text())
     except (OSError, ValueError):
         raise HostError(f"no testbed runs in {directory}. Next: npu-testbed up.") from None
     return found

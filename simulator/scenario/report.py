@@ -58,23 +58,26 @@ def as_json(report: Report) -> dict[str, object]:
         "scenario": report.scenario,
         "passed": report.passed,
         "results": [{"title": r.title, "passed": r.passed, "got": r.got} for r in report.results],
-        "gates": [
+        "gates": [checks_as_json(verdict) for verdict in report.verdicts],
+    }
+
+
+def checks_as_json(verdict: Verdict) -> dict[str, object]:
+    """One run of the gates for programs."""
+    broken = verdict.broken
+    return {
+        "passed": verdict.passed,
+        "gate": broken.gate if broken else None,
+        "cause": broken.cause if broken else None,
+        "checks": [
             {
-                "passed": verdict.passed,
-                "gate": verdict.broken.gate if verdict.broken else None,
-                "cause": verdict.broken.cause if verdict.broken else None,
-                "checks": [
-                    {
-                        "gate": c.gate,
-                        "title": c.title,
-                        "passed": c.passed,
-                        "call": c.call,
-                        "got": c.got,
-                        "wanted": c.wanted,
-                    }
-                    for c in verdict.checks
-                ],
+                "gate": c.gate,
+                "title": c.title,
+                "passed": c.passed,
+                "call": c.call,
+                "got": c.got,
+                "wanted": c.wanted,
             }
-            for verdict in report.verdicts
+            for c in verdict.checks
         ],
     }

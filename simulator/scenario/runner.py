@@ -7,22 +7,15 @@ from dataclasses import dataclass, field
 
 from simulator import deployment, gates
 from simulator.errors import ScenarioError
+from simulator.scenario import verbs
 from simulator.scenario.schema import (
     CreatePod,
     DeletePod,
-    DropCard,
     ExpectNode,
     ExpectPod,
-    InjectFault,
-    RecoverFault,
-    RestartKubelet,
-    ReturnCard,
     RunGates,
     Scenario,
-    StartPlugin,
     Step,
-    StopPlugin,
-    Wait,
 )
 from simulator.testbed import Testbed
 
@@ -81,28 +74,13 @@ class Runner:
         return report
 
     def _step(self, step: Step, report: Report) -> None:
-        bed, probe = self._testbed, self._probe
+        if verbs.act(self._testbed, step):
+            return
         match step:
-            case Wait(seconds=seconds):
-                bed.wait(seconds)
-            case InjectFault(card=card, code=code):
-                bed.inject(card, code)
-            case RecoverFault(card=card, code=code):
-                bed.recover(card, code)
-            case DropCard(card=card):
-                bed.drop(card)
-            case ReturnCard(card=card):
-                bed.restore(card)
-            case StopPlugin():
-                bed.stop_plugin()
-            case StartPlugin():
-                bed.start_plugin()
-            case RestartKubelet():
-                bed.restart_kubelet()
             case CreatePod():
                 self._create(step, report)
             case DeletePod(name=name):
-                probe.delete_pod(name)
+                self._delete(name, report)
             case ExpectNode():
                 self._record(report, self._expect_node(step))
             case ExpectPod():
@@ -123,6 +101,13 @@ class Runner:
             self._probe.create_pod(pod)
         except gates.ApiRefused as error:
             title = f"pod {step.name} is accepted"
+            self._record(report, Result(title=title, passed=False, got=str(error)))
+
+    def _delete(self, name: str, report: Report) -> None:
+        try:
+            self._probe.delete_pod(name)
+        except gates.ApiRefused as error:
+            title = f"pod {name} is deleted"
             self._record(report, Result(title=title, passed=False, got=str(error)))
 
     def _record(self, report: Report, result: Result) -> None:
