@@ -147,7 +147,7 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def _directory(arguments: argparse.Namespace) -> Path:
-    from simulator.live import base_directory
+    from simulator.directory import base_directory
 
     return arguments.dir.absolute() if arguments.dir else base_directory() / "up"
 
@@ -190,7 +190,8 @@ def _open(scenario: Scenario, arguments: argparse.Namespace) -> Testbed:
             from simulator.sim import SimTestbed
 
             return SimTestbed(scenario, seed=arguments.seed)
-        from simulator.live import LiveTestbed, base_directory
+        from simulator.directory import base_directory
+        from simulator.live import LiveTestbed
 
         directory = arguments.dir or base_directory() / f"run-{os.getpid()}"
         testbed = LiveTestbed(scenario, directory, seed=arguments.seed)
@@ -204,7 +205,6 @@ def _open(scenario: Scenario, arguments: argparse.Namespace) -> Testbed:
 def _up(arguments: argparse.Namespace) -> int:
     import threading
 
-    from simulator.live import LiveTestbed
     from simulator.scenario import verbs
     from simulator.scenario.loader import load
     from simulator.scenario.schema import Scenario
@@ -215,6 +215,8 @@ def _up(arguments: argparse.Namespace) -> int:
     scenario = load(arguments.file) if arguments.file else Scenario(name="up")
     if arguments.detach:
         return _up_detached(arguments, directory)
+    from simulator.live import LiveTestbed
+
     started = time.monotonic()
     try:
         testbed = LiveTestbed(scenario, directory, port=arguments.port)
@@ -283,13 +285,15 @@ def _up_detached(arguments: argparse.Namespace, directory: Path) -> int:
 
 def _down(arguments: argparse.Namespace) -> int:
     from simulator.control import ask
-    from simulator.live import clean, read_description
+    from simulator.directory import read_description
 
     directory = _directory(arguments)
     description = read_description(directory)
     try:
         ask(directory, "stop", [])
     except HostError:
+        from simulator.live import clean
+
         clean(directory)
         print("npu-testbed: the testbed had been killed; what it left is removed")
         return 0
@@ -336,8 +340,8 @@ def _inject(arguments: argparse.Namespace) -> int:
 
 def _gates(arguments: argparse.Namespace) -> int:
     from simulator import gates
+    from simulator.directory import read_description
     from simulator.kube import Kube
-    from simulator.live import read_description
     from simulator.live_probe import LiveProbe
     from simulator.scenario.report import Terminal, checks_as_json
 
@@ -368,7 +372,7 @@ def _gates(arguments: argparse.Namespace) -> int:
 
 
 def _smi(arguments: argparse.Namespace) -> int:
-    from simulator.live import read_description
+    from simulator.directory import read_description
     from simulator.plugin.library import DRIVER_DIRECTORIES
 
     root = Path(read_description(_directory(arguments))["root"])

@@ -8,6 +8,7 @@ and `close` removes it. An earlier testbed that was killed there is cleaned up f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -33,6 +34,7 @@ from simulator.cluster import pki
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.server import ApiServer
 from simulator.control import ControlServer, Handler
+from simulator.directory import DESCRIPTION, base_directory
 from simulator.errors import HostError
 from simulator.hardware import faults
 from simulator.hardware.model import FaultEvent as HardwareEvent
@@ -48,20 +50,12 @@ from simulator.runtime.live import LiveRuntime, detect, end_leftovers
 from simulator.scenario.schema import Scenario
 
 NODE_NAME = "n1"
-DESCRIPTION = "testbed.json"
 START_S = 30.0
 CALL_S = 30.0
 RECHECK_S = 0.25
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 T = TypeVar("T")
-
-
-def base_directory() -> Path:
-    """Where testbeds live unless told otherwise: root's in /var/lib, a user's in the home."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/npu-testbed")
-    return Path.home() / ".npu-testbed"
 
 
 class LiveTestbed:
@@ -220,7 +214,7 @@ class LiveTestbed:
             self._journal_file = None
         if not self._lock.closed:
             end_leftovers(self.root)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            _remove(self.directory)
             self._lock.close()
 
     # --- the runtime's port of the node
@@ -436,8 +430,16 @@ def _take_directory(directory: Path) -> TextIO:
 def clean(directory: Path) -> None:
     """Remove what a killed testbed left in its directory."""
     lock = _take_directory(directory)
-    shutil.rmtree(directory, ignore_errors=True)
+    _remove(directory)
     lock.close()
+
+
+def _remove(directory: Path) -> None:
+    """The directory, and the place for testbeds when this was the last one."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.parent == base_directory():
+        with contextlib.suppress(OSError):
+            directory.parent.rmdir()
 
 
 def _os_text(error: OSError, directory: Path, port: int) -> str:
@@ -456,12 +458,3 @@ def describe(testbed: LiveTestbed) -> dict[str, Any]:
         "node": NODE_NAME,
         "cards": len(testbed.hardware),
     }
-
-
-def read_description(directory: Path) -> dict[str, Any]:
-    """The running testbed's description; HostError when there is none."""
-    try:
-        found: dict[str, Any] = json.loads((directory / DESCRIPTION).read_text())
-    except (OSError, ValueError):
-        raise HostError(f"no testbed runs in {directory}. Next: npu-testbed up.") from None
-    return found
