@@ -15,6 +15,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -79,7 +80,6 @@ class LiveTestbed:
         if scenario.node.listed_cards is not None:
             self.hardware.list_only(scenario.node.listed_cards)
         self.isolation, self.isolation_text = detect()
-        self._lock = _take_directory(self.directory)
         self._changed = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="testbed")
@@ -90,8 +90,17 @@ class LiveTestbed:
         self._runtime: LiveRuntime | None = None
         self._kube: Kube | None = None
         self._control: ControlServer | None = None
-        self._thread.start()
+        # From the directory's making to the `try` below, an interruption would leave it behind.
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
+            self._lock = _take_directory(self.directory)
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            self._loop.close()
+            raise
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            self._thread.start()
             self._call(self._start(port), START_S)
             self._kube = Kube(self.kubeconfig)
         except BaseException as error:
@@ -208,7 +217,8 @@ class LiveTestbed:
             finally:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
-                self._loop.close()
+        if not self._loop.is_closed():
+            self._loop.close()
         if self._journal_file is not None:
             self._journal_file.close()
             self._journal_file = None
