@@ -23,10 +23,10 @@ $(STAMP): pyproject.toml CMakeLists.txt $(NATIVE)
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/npu-testbed run scenarios/acceptance/single-card.yaml
+	$(BIN)/npu-testbed run --mode live scenarios/acceptance/single-card.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
