@@ -62,6 +62,8 @@ static struct {
     int device_id;
     struct dcmi_event_filter filter;
     dcmi_fault_callback handler;
+    const unsigned char *base; /* image at the first subscription, and its next event then */
+    uint64_t next;
 } subscription = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the image */
@@ -803,8 +805,8 @@ static uint64_t drain(const unsigned char *base, uint64_t next)
 
 static void *watch(void *unused)
 {
-    const unsigned char *base = NULL;
-    uint64_t next = 0;
+    const unsigned char *base = subscription.base;
+    uint64_t next = subscription.next;
     const struct timespec limit = {.tv_sec = 0, .tv_nsec = WAIT_NS};
 
     (void)unused;
@@ -861,6 +863,10 @@ EXPORT int dcmi_subscribe_fault_event(int card_id, int device_id, struct dcmi_ev
     subscription.filter = filter;
     subscription.handler = handler;
     if (!subscription.is_running) {
+        /* Taken here, not in the thread: an event right after this call must be heard. */
+        subscription.base = atomic_load(&image);
+        subscription.next =
+            __atomic_load_n(&header_of(subscription.base)->event_count, __ATOMIC_ACQUIRE);
         result = start_watching();
         subscription.is_running = result == DCMI_OK;
     }

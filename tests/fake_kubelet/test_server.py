@@ -110,7 +110,7 @@ def on_node(root: Path, work: Callable[..., Awaitable[None]], *arguments: str) -
     asyncio.run(run())
 
 
-def test_plugin_registers_reports_and_allocates(tmp_path: Path) -> None:
+def test_plugin_registers_reports_and_allocates(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
         assert kubelet.registered[0].resource_name == "huawei.com/Ascend910"
@@ -134,11 +134,11 @@ def test_plugin_registers_reports_and_allocates(tmp_path: Path) -> None:
             assert stat.S_IMODE(found.st_mode) == 0o600
             assert found.st_uid == os.geteuid()
 
-    on_node(tmp_path, work)
-    assert list((tmp_path / "var/lib/kubelet/device-plugins").iterdir()) == []
+    on_node(short_path, work)
+    assert list((short_path / "var/lib/kubelet/device-plugins").iterdir()) == []
 
 
-def test_devices_style_names_device_files(tmp_path: Path) -> None:
+def test_devices_style_names_device_files(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
         kubelet.sockets.allocate(1, 1, ("Ascend910-3",))
@@ -148,10 +148,10 @@ def test_devices_style_names_device_files(tmp_path: Path) -> None:
         assert "/dev/davinci3" in [device.host_path for device in answer.devices]
         assert {device.permissions for device in answer.devices} == {"rw"}
 
-    on_node(tmp_path, work, "--answer", "devices")
+    on_node(short_path, work, "--answer", "devices")
 
 
-def test_card_that_drops_is_reported_within_a_poll(tmp_path: Path) -> None:
+def test_card_that_drops_is_reported_within_a_poll(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
         hardware.drop(5)
@@ -159,10 +159,10 @@ def test_card_that_drops_is_reported_within_a_poll(tmp_path: Path) -> None:
         await kubelet.until(lambda: len(kubelet.lists) == 2)
         assert [d.id for d in kubelet.lists[1] if d.health != "Healthy"] == ["Ascend910-5"]
 
-    on_node(tmp_path, work)
+    on_node(short_path, work)
 
 
-def test_kubelet_restart_makes_the_plugin_register_again(tmp_path: Path) -> None:
+def test_kubelet_restart_makes_the_plugin_register_again(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
         kubelet.sockets.disconnect(1)
@@ -170,12 +170,12 @@ def test_kubelet_restart_makes_the_plugin_register_again(tmp_path: Path) -> None
         await kubelet.until(lambda: len(kubelet.registered) == 2 and len(kubelet.lists) >= 2)
         assert 1 in kubelet.ended
 
-    on_node(tmp_path, work)
+    on_node(short_path, work)
 
 
-def test_bad_registrations_are_refused_and_garbage_does_no_harm(tmp_path: Path) -> None:
+def test_bad_registrations_are_refused_and_garbage_does_no_harm(short_path: Path) -> None:
     async def run() -> None:
-        kubelet = Kubelet(tmp_path)
+        kubelet = Kubelet(short_path)
         kubelet.sockets.wipe()
         while not kubelet.sockets.socket.exists():
             await asyncio.sleep(0.01)
@@ -205,6 +205,6 @@ def test_bad_registrations_are_refused_and_garbage_does_no_harm(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_root_too_deep_for_sockets_is_said_at_once(tmp_path: Path) -> None:
+def test_root_too_deep_for_sockets_is_said_at_once(short_path: Path) -> None:
     with pytest.raises(SocketPathTooLong, match="107"):
-        Kubelet(tmp_path / ("x" * 100))
+        Kubelet(short_path / ("x" * 100))

@@ -29,9 +29,8 @@ CLI = [sys.executable, "-m", "simulator.cli"]
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Short, because the paths of Unix sockets are."""
-    return tmp_path_factory.mktemp("n") / "t"
+def place(short_path: Path) -> Path:
+    return short_path / "t"
 
 
 def marked(root: Path) -> list[int]:
