@@ -87,8 +87,10 @@ class ApiServer:
         transports = [connection.transport for connection in connections]
         await self._runner.cleanup()
         for transport in transports:
-            if transport is not None:
-                transport.abort()
+            # Python before 3.11.4 fails on a TLS transport that has just closed by itself.
+            with contextlib.suppress(AttributeError):
+                if transport is not None:
+                    transport.abort()
         await asyncio.sleep(0)  # let the transports close their sockets
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
