@@ -280,12 +280,8 @@ def test_half_written_files_of_an_earlier_run_do_no_harm(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become an ordinary user")
-def test_ordinary_user_gets_the_same_gates_without_isolation(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    home = tmp_path_factory.mktemp("h")
-    for parent in (home, *home.parents[:2]):
-        parent.chmod(0o755)
+def test_ordinary_user_gets_the_same_gates_without_isolation(short_path: Path) -> None:
+    home = short_path
     os.chown(home, 65534, 65534)
     (path,) = (path for path in SHIPPED if path.stem == "single-card")
     if not os.access(sys.executable, os.X_OK) or "/root" in os.path.realpath(sys.executable):
