@@ -64,9 +64,9 @@ HandlerOf = Callable[[str | None], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Times in seconds. # deviates: a real kubelet looks at its node every 10 s; the testbed's
-    default is 1 s, so that changes show sooner."""
+    default is 0.5 s, so that changes show sooner."""
 
-    node_status_update_s: float = 1.0
+    node_status_update_s: float = 0.5
     node_status_report_s: float = 300.0
     grace_s: float = 300.0
 

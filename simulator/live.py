@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from fake_dcmi import host_files, place
 from fake_dcmi.image import FaultEvent, ImageWriter
@@ -43,12 +43,14 @@ from simulator.hardware.model import Hardware, load_profile
 from simulator.kernel.chance import Chance
 from simulator.kernel.clock import WallClock
 from simulator.kernel.journal import Journal
-from simulator.kube import Kube
-from simulator.live_probe import CONFIG, LiveProbe
 from simulator.node import Node
 from simulator.runtime import containerd_config
-from simulator.runtime.live import LiveRuntime, detect, end_leftovers
+from simulator.runtime.live import CONFIG, LiveRuntime, detect, end_leftovers
 from simulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from simulator.kube import Kube
+    from simulator.live_probe import LiveProbe
 
 NODE_NAME = "n1"
 START_S = 30.0
@@ -102,7 +104,6 @@ class LiveTestbed:
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
             self._thread.start()
             self._call(self._start(port), START_S)
-            self._kube = Kube(self.kubeconfig)
         except BaseException as error:
             self.close()
             if isinstance(error, SocketPathTooLong):
@@ -164,7 +165,12 @@ class LiveTestbed:
         self._on_loop(self._node.restart_kubelet)
 
     def probe(self) -> LiveProbe:
-        assert self._kube is not None
+        # The Kubernetes client takes longer to import than the node to start: only when needed.
+        from simulator.kube import Kube
+        from simulator.live_probe import LiveProbe
+
+        if self._kube is None:
+            self._kube = Kube(self.kubeconfig)
         return LiveProbe(self.root, self._kube, NODE_NAME, self.wait_until)
 
     def status(self) -> dict[str, Any]:

@@ -20,11 +20,10 @@ from simulator.kube import Kube, Refused
 from simulator.plugin import library
 from simulator.plugin.library import FileFact
 from simulator.runtime import containerd_config
-from simulator.runtime.live import program_state
+from simulator.runtime.live import CONFIG, program_state
 
 NPU_SMI = "usr/local/bin/npu-smi"
 KUBELET_SOCKET = "var/lib/kubelet/device-plugins/kubelet.sock"
-CONFIG = "etc/containerd/config.toml"
 SMI_TIMEOUT_S = 10.0
 POLL_S = 0.1
 

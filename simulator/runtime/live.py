@@ -32,6 +32,7 @@ Isolation = Literal["runc", "none"]
 _PR_SET_CHILD_SUBREAPER = 36
 _DRAIN_S = 1.0
 _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CONFIG = "etc/containerd/config.toml"
 CGROUP = "npu-testbed"
 # Environment variable that marks every plain process of a node, so that a later start finds them.
 RUN_MARK = "NPU_TESTBED_RUN"

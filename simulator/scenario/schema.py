@@ -44,7 +44,7 @@ class KubeletSettings:
     """The kubelet: `socket: removed` deletes kubelet.sock once it listens."""
 
     socket: Literal["present", "removed"] = "present"
-    node_status_update_s: float = 1.0
+    node_status_update_s: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
