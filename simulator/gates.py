@@ -169,7 +169,7 @@ def _host(probe: Probe, request: Request) -> Iterator[Check]:
         passed=not sick,
         call=answer.call,
         got="; ".join(
-            f"card {card.card_id} {card.health} [{' '.join(f'{c:08X}' for c in card.codes)}]"
+            " ".join([f"card {card.card_id} {card.health}", *(f"{c:08X}" for c in card.codes)])
             for card in sick
         )
         or f"{len(cards)} x OK",

@@ -33,6 +33,7 @@ MAX_BODY = 4 << 20
 BOOKMARK_S = 30.0
 FOLLOW_S = 0.2
 STOP_S = 0.5
+_BINARY = ("application/vnd.kubernetes.protobuf", "application/cbor")
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 
 
@@ -520,6 +521,13 @@ def _check_name(body: Object, place: _Place) -> None:
 
 
 async def _body(request: web.Request) -> Any:
+    if request.content_type in _BINARY:
+        raise ApiError(
+            415,
+            "UnsupportedMediaType",
+            f"{request.content_type} bodies are not supported by this testbed, only JSON and "
+            "YAML. Next: kubectl ... --dry-run=client -o yaml | kubectl apply -f -",
+        )
     raw = await request.read()
     if not raw:
         return {}

@@ -24,7 +24,13 @@ from typing import Any, Literal
 
 from fake_dcmi import native
 from simulator.runtime import containerd_config, cri_log, edit, images, oci, rootfs
-from simulator.runtime.model import Sink, bundle_path, start_failure
+from simulator.runtime.model import (
+    NO_COMMAND,
+    Sink,
+    bundle_path,
+    command_line,
+    start_failure,
+)
 from simulator.runtime.program import host
 
 Isolation = Literal["runc", "none"]
@@ -228,10 +234,13 @@ class LiveRuntime:
         program = rootfs.WORKLOAD if image.program == "vector-add" else "/bin/sh"
         if self.isolation == "none" and image.program == "vector-add":
             program = str(native.find("simulator.runtime", "npu-vector-add"))
+        argv = command_line(container, image, program)
+        if not argv:
+            raise _StartFailed("CreateContainerError", NO_COMMAND)
         spec = oci.container_spec(
             sandbox.pod,
             container,
-            argv=oci.argv_of(container, [program]),
+            argv=argv,
             rootfs="rootfs",
             envs=envs,
             image_env={"NPU_IMAGE_CANN": image.cann, "NPU_IMAGE_NEEDS_DRIVER": image.needs_driver}

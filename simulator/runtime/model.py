@@ -85,6 +85,16 @@ def bundle_path(container_id: str) -> str:
     return f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{container_id}"
 
 
+NO_COMMAND = "failed to generate container spec: failed to generate spec: no command specified"
+
+
+def command_line(container: Mapping[str, Any], image: images.Image, program: str) -> list[str]:
+    """What a container runs: a shell is an image's default arguments, a workload its entrypoint."""
+    if image.program == "shell":
+        return oci.argv_of(container, entrypoint=(), arguments=("/bin/sh",))
+    return oci.argv_of(container, entrypoint=(program,))
+
+
 class ModelRuntime:
     """`later` runs an action after some seconds of scenario time."""
 
@@ -141,10 +151,15 @@ class ModelRuntime:
                 START_S, lambda: self._sink.container_failed(uid, name, "ErrImagePull", text)
             )
             return
+        argv = command_line(container, image, image.program)
+        if not argv:
+            failed = self._sink.container_failed
+            self._later(START_S, lambda: failed(uid, name, "CreateContainerError", NO_COMMAND))
+            return
         spec = oci.container_spec(
             pod,
             container,
-            argv=oci.argv_of(container, [image.program]),
+            argv=argv,
             rootfs="rootfs",
             envs=envs,
             image_env={},
@@ -233,8 +248,9 @@ class ModelRuntime:
 
 
 def _shell(argv: list[str]) -> workload.Outcome:
-    """Just enough of a shell for a model: `sh -c "echo TEXT"` and `exit N`."""
-    script = argv[2] if len(argv) > 2 and argv[1] == "-c" else ""
+    """Just enough of a shell for a model: `sh -c "echo TEXT"` and `exit N`, or a bare command."""
+    is_script = len(argv) > 2 and argv[0].rpartition("/")[2] == "sh" and argv[1] == "-c"
+    script = argv[2] if is_script else " ".join(argv)
     output, code = "", 0
     for command in script.split(";"):
         word, _, rest = command.strip().partition(" ")

@@ -70,7 +70,14 @@ def container_spec(
     }
 
 
-def argv_of(container: Mapping[str, Any], default: Sequence[str]) -> list[str]:
-    """command replaces the image's program, args follow it."""
-    command = [str(word) for word in container.get("command") or default]
-    return [*command, *(str(word) for word in container.get("args") or ())]
+def argv_of(
+    container: Mapping[str, Any], *, entrypoint: Sequence[str], arguments: Sequence[str] = ()
+) -> list[str]:
+    """The pod's command replaces the image's entrypoint and arguments, its args the arguments."""
+    command = container.get("command")
+    words = [*(entrypoint if command is None else command)]
+    if container.get("args") is not None:
+        words += container["args"]
+    elif command is None:
+        words += arguments
+    return [str(word) for word in words]

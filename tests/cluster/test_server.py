@@ -286,6 +286,7 @@ def test_plugin_style_patches(live: Live) -> None:
         ("POST", "/api/v1/namespaces/none/pods", POD, "application/json", 404),
         ("POST", "/api/v1/nodes/n1", {}, "application/json", 405),
         ("PATCH", "/api/v1/nodes/n1", {}, "application/json", 415),
+        ("POST", "/api/v1/namespaces", b"k8s\0", "application/vnd.kubernetes.protobuf", 415),
         ("PATCH", "/api/v1/nodes/n1", {"a": 1}, "application/json-patch+json", 400),
         ("PATCH", "/api/v1/nodes/n1", [{"op": "x"}], "application/json-patch+json", 400),
         ("DELETE", "/api/v1/nodes/none", None, "application/json", 404),

@@ -102,6 +102,7 @@ steps:
   - pod-create: {name: sleeper, runtime_class: "", cards: null, image: busybox,
                  command: [sh, -c, "echo begun; exec sleep 1000"]}
   - expect-pod: {name: sleeper, phase: Running, log: begun, within: 20}
+  - pod-delete: sleeper
   - pod-delete: p
   - expect-pod: {name: p, phase: absent, within: 20}
 """
@@ -111,6 +112,27 @@ def test_every_verb_on_a_live_node(place: Path) -> None:
     report = run(STEPS, place)
     assert [r for r in report.results if not r.passed] == []
     assert marked(place / "node") == []
+
+
+ODD_PODS = """
+name: x
+steps:
+  - expect-node: {allocatable: 8, within: 20}
+  - pod-create: {name: gone, runtime_class: "", cards: null, image: busybox, command: [/no/such]}
+  - expect-pod: {name: gone, phase: Failed, message: "/no/such", within: 20}
+  - pod-create: {name: far, image: "example.com/none:1"}
+  - expect-pod: {name: far, message: "not found", within: 20}
+  - pod-create: {name: code, runtime_class: "", cards: null, image: busybox,
+                 command: [/bin/sh, -c, exit 7]}
+  - expect-pod: {name: code, phase: Failed, within: 20}
+  - pod-create: {name: other, command: [/bin/sh, -c, echo $ASCEND_VISIBLE_DEVICES]}
+  - expect-pod: {name: other, phase: Succeeded, within: 20}
+"""
+
+
+def test_pods_that_cannot_start_or_fail_say_so(place: Path) -> None:
+    report = run(ODD_PODS, place)
+    assert [r for r in report.results if not r.passed] == []
 
 
 def test_a_container_sees_its_card_and_no_other(place: Path) -> None:
