@@ -34,9 +34,10 @@ class Kube:
         try:
             load: Any = config.load_kube_config
             load(str(kubeconfig), client_configuration=settings)
-        except (config.ConfigException, OSError, ValueError, TypeError) as error:
+        except Exception as error:  # the loader raises whatever a bad file makes it meet
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise HostError(
-                f"{kubeconfig}: cannot be used as a kubeconfig ({error}). "
+                f"{kubeconfig}: cannot be used as a kubeconfig ({said}). "
                 "Next: name a readable kubeconfig file."
             ) from None
         self._server = str(settings.host)

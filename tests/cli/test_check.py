@@ -7,6 +7,8 @@ import pytest
 
 import scenarios
 from simulator.cli import main
+from simulator.errors import HostError
+from simulator.kube import Kube
 
 SHIPPED = sorted(Path(scenarios.__path__[0]).rglob("*.yaml"))
 
@@ -79,3 +81,35 @@ def test_failed_expectation_is_exit_1(tmp_path: Path) -> None:
 def test_scenarios_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenarios", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: b: c", "[]", "apiVersion: v1\nclusters: 3", "current-context: x\n", "\x00"]
+)
+def test_unusable_kubeconfig_is_one_line_and_exit_4(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "kubeconfig"
+    bad.write_text(text)
+    assert main(["gates", "--kubeconfig", str(bad), "--node", "n1"]) == 4
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "cannot be used as a kubeconfig" in error
+
+
+def test_silent_cluster_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: c, user: {token: t}}]
+contexts: [{name: c, context: {cluster: c, user: c}}]
+"""
+    )
+    kube = Kube(config)
+    with pytest.raises(HostError, match="does not answer"):
+        kube.get("/api/v1/nodes/n1")
+    kube.close()
