@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-NATIVE := $(wildcard fake_dcmi/csrc/* simulator/runtime/csrc/*)
+NATIVE := $(wildcard fake_dcmi/csrc/* fake_dcmi/csrc/smi/* simulator/runtime/csrc/*)
 
 .PHONY: demo test check clean setup
 

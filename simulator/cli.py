@@ -234,7 +234,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
     try:
         testbed.serve_control(handle)
-        wanted = str(scenario.node.cards)
+        wanted = str(len(testbed.hardware))
         is_full = testbed.wait_until(lambda: testbed.status()["allocatable"] == wanted, 15)
         _print_up(testbed, directory, time.monotonic() - started, is_full=is_full)
         while not stopped.wait(0.5):

@@ -24,29 +24,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from fake_dcmi import host_files, place
-from fake_dcmi.image import FaultEvent, ImageWriter
+from fake_dcmi.asks import Ask
+from fake_dcmi.image import FaultEvent, ImageWriter, NodeState
 from fake_dcmi.native import NotBuilt
 from fake_kubelet.effects import AllocateResponse
 from fake_kubelet.kubelet import Settings
 from fake_kubelet.server import PluginSockets, SocketPathTooLong
 from fake_kubelet.status import NodeIdentity
-from simulator import deployment, faces
+from simulator import deployment, driver, faces
 from simulator.cluster import pki
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.server import ApiServer
 from simulator.control import ControlServer, Handler
 from simulator.directory import DESCRIPTION, base_directory
+from simulator.driver_socket import DriverSocket
 from simulator.errors import HostError
 from simulator.hardware import faults
 from simulator.hardware.model import FaultEvent as HardwareEvent
-from simulator.hardware.model import Hardware, load_profile
 from simulator.kernel.chance import Chance
-from simulator.kernel.clock import WallClock
+from simulator.kernel.clock import Timer, WallClock
 from simulator.kernel.journal import Journal
 from simulator.node import Node
 from simulator.runtime import containerd_config
 from simulator.runtime.live import CONFIG, LiveRuntime, detect, end_leftovers
-from simulator.scenario.schema import Scenario
+from simulator.scenario.hardware_verbs import change_of
+from simulator.scenario.host import make_hardware
+from simulator.scenario.schema import InjectFault, Scenario
+from simulator.testbed import Change
 
 if TYPE_CHECKING:
     from simulator.kube import Kube
@@ -56,6 +60,7 @@ NODE_NAME = "n1"
 START_S = 30.0
 CALL_S = 30.0
 RECHECK_S = 0.25
+READINGS_S = 1.0  # how often readings that move are shown anew
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 T = TypeVar("T")
@@ -74,19 +79,16 @@ class LiveTestbed:
         self.directory = directory.absolute()
         self.root = self.directory / "node"
         self.kubeconfig = self.directory / "kubeconfig"
-        self.hardware = Hardware(
-            load_profile(scenario.node.profile),
-            cards=scenario.node.cards,
-            driver_version=scenario.node.driver_version,
-        )
-        if scenario.node.listed_cards is not None:
-            self.hardware.list_only(scenario.node.listed_cards)
+        self.hardware = make_hardware(scenario, self._seed)
         self.isolation, self.isolation_text = detect()
         self._changed = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="testbed")
         self._journal_file: TextIO | None = None
         self._writer: ImageWriter | None = None
+        self._driver: DriverSocket | None = None
+        self._hardware_timer: Timer | None = None
+        self._released = 0
         self._api: ApiServer | None = None
         self._sockets: PluginSockets | None = None
         self._runtime: LiveRuntime | None = None
@@ -135,23 +137,8 @@ class LiveTestbed:
                 return False
             self._changed.wait(min(left, RECHECK_S))
 
-    def inject(self, card: int, code: str) -> None:
-        kind = faults.parse(code)
-        self._record("fault.inject", card=card, code=f"{kind.code:08X}")
-        self._on_loop(lambda: self._tell(self.hardware.inject(card, kind)))
-
-    def recover(self, card: int, code: str) -> None:
-        kind = faults.parse(code)
-        self._record("fault.recover", card=card, code=f"{kind.code:08X}")
-        self._on_loop(lambda: self._tell(self.hardware.recover(card, kind.code)))
-
-    def drop(self, card: int) -> None:
-        self._record("card.drop", card=card)
-        self._on_loop(lambda: self._publish_after(lambda: self.hardware.drop(card)))
-
-    def restore(self, card: int) -> None:
-        self._record("card.return", card=card)
-        self._on_loop(lambda: self._publish_after(lambda: self.hardware.restore(card)))
+    def change_hardware(self, kind: str, fields: Mapping[str, Any], change: Change) -> None:
+        self._on_loop(lambda: self._change_hardware(kind, fields, change))
 
     def stop_plugin(self) -> None:
         self._record("plugin.stop")
@@ -186,6 +173,7 @@ class LiveTestbed:
                 "cards": [
                     {
                         "card": card.card_id,
+                        "chip": card.device_id,
                         "health": faults.HEALTH_WORDS[card.health],
                         "dropped": card.is_dropped,
                         "faults": [f"{code:08X}" for code in card.faults],
@@ -303,8 +291,12 @@ class LiveTestbed:
                 arguments.append("--ignore-kubelet-restart")
             store.create("daemonsets", deployment.plugin_daemon_set(arguments), "kube-system")
         self._node.start()
+        self._driver = DriverSocket(self.root / host_files.IMAGE, self._asked)
+        await self._driver.start()
         for fault in scenario.node.faults:
-            self._tell(self.hardware.inject(fault.card, faults.parse(fault.code)))
+            found = change_of(InjectFault(card=fault.card, code=fault.code, chip=fault.chip))
+            assert found is not None
+            self._change_hardware(*found)
 
     def _defer(self, action: Callable[[], None]) -> None:
         self._loop.call_soon(action)
@@ -318,6 +310,10 @@ class LiveTestbed:
             await self._sockets.close()
         if self._api is not None:
             await self._api.stop()
+        if self._driver is not None:
+            await self._driver.stop()
+        if self._hardware_timer is not None:
+            self._hardware_timer.cancel()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -337,7 +333,7 @@ class LiveTestbed:
         self.device_files = place.materialize(files, self.root)
         boot_id = int(self._clock.epoch())
         self._writer = ImageWriter(
-            self.root / host_files.IMAGE, faces.image_state(self.hardware), boot_id=boot_id
+            self.root / host_files.IMAGE, self._image_state(), boot_id=boot_id
         )
         settings = self._scenario.runtime
         text = containerd_config.default_config()
@@ -369,10 +365,21 @@ class LiveTestbed:
             return None
         return self._runtime.log(pod, container)
 
+    def _change_hardware(self, kind: str, fields: Mapping[str, Any], change: Change) -> None:
+        self.journal.record(kind, **fields)
+        self._tell(change(self.hardware, self._clock.now()))
+
+    def _image_state(self) -> NodeState:
+        now = self._clock.now()
+        return faces.image_state(self.hardware, now=now, epoch_s=self._clock.epoch() - now)
+
     def _tell(self, events: list[HardwareEvent]) -> None:
         """Publish the state, then hand out the events that follow from it."""
         assert self._writer is not None
-        self._writer.publish(faces.image_state(self.hardware))
+        self._writer.publish(self._image_state())
+        if self._released != self.hardware.releases:
+            self._released = self.hardware.releases
+            self._writer.release_hanging()
         raised_ms = int(self._clock.epoch() * 1000)
         self._writer.emit(
             [
@@ -386,10 +393,40 @@ class LiveTestbed:
                 for event in events
             ]
         )
+        self._await_hardware()
 
-    def _publish_after(self, change: Callable[[], None]) -> None:
-        change()
+    def _await_hardware(self) -> None:
+        """Look again when a boot ends or a fault comes back, and while readings move."""
+        if self._hardware_timer is not None:
+            self._hardware_timer.cancel()
+            self._hardware_timer = None
+        now, due = self._clock.now(), self.hardware.next_change()
+        delays = [max(0.0, due - now)] if due is not None else []
+        if self.hardware.is_moving(now):
+            delays.append(READINGS_S)
+        if delays:
+            self._hardware_timer = self._clock.call_later(min(delays), self._advance_hardware)
+
+    def _advance_hardware(self) -> None:
+        self._hardware_timer = None
+        events = self.hardware.advance(self._clock.now())
+        for event in events:
+            self.journal.record(
+                "driver.event",
+                code=f"{event.code:08X}",
+                device=event.logic_id,
+                assertion=event.assertion,
+            )
+        self._tell(events)
+
+    def _asked(self, ask: Ask) -> tuple[int, dict[str, Any]]:
+        """A program asked the driver for a change."""
+        outcome = driver.carry_out(self.hardware, ask, self._clock.now())
+        self.journal.record(
+            "driver.ask", function=ask.function, card=ask.card_id, answers=outcome.code
+        )
         self._tell([])
+        return outcome.code, dict(outcome.values)
 
     def _record(self, kind: str, **fields: Any) -> None:
         self._on_loop(lambda: self.journal.record(kind, **fields))

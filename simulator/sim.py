@@ -25,9 +25,10 @@ from simulator.gates import Answer, ApiRefused, CardState, ConfiguredRuntime, Ob
 from simulator.hardware import faults
 from simulator.hardware.dcmi import ModelDcmi
 from simulator.hardware.faults import HEALTH_WORDS
-from simulator.hardware.model import FaultEvent, Hardware, load_profile
+from simulator.hardware.model import FaultEvent, Hardware
+from simulator.hardware.script import CallScript
 from simulator.kernel.chance import Chance
-from simulator.kernel.clock import VirtualClock
+from simulator.kernel.clock import Timer, VirtualClock
 from simulator.kernel.journal import Journal
 from simulator.node import Node
 from simulator.plugin import library
@@ -36,7 +37,10 @@ from simulator.plugin.model import PluginModel
 from simulator.plugin.survey import DriverFailure, Survey, survey
 from simulator.runtime import containerd_config, edit, images, workload
 from simulator.runtime.model import ModelRuntime
-from simulator.scenario.schema import Scenario
+from simulator.scenario import verbs
+from simulator.scenario.host import make_hardware
+from simulator.scenario.schema import InjectFault, Scenario
+from simulator.testbed import Change
 
 NODE_NAME = "n1"
 LIBRARY_PLACE = f"{library.DRIVER_DIRECTORIES[1]}/{library.LIBRARY}"
@@ -47,7 +51,8 @@ CONFIG_PATH = "/etc/containerd/config.toml"
 class SimHost:
     """The host's files, as far as anyone looks at them."""
 
-    def __init__(self, scenario: Scenario, hardware: Hardware) -> None:
+    def __init__(self, scenario: Scenario, hardware: Hardware, now: Callable[[], float]) -> None:
+        self._now = now
         self.platform = "linux/amd64"
         self.library = scenario.node.library
         self.has_kubelet_socket = False
@@ -102,7 +107,7 @@ class SimHost:
     ) -> workload.Surroundings:
         dcmi = self.dcmi()
         dcmi.init()
-        health = {n: dcmi.health(dcmi.logic_id(n)[1], 0) for n in devices}
+        health = {n: dcmi.health(*dcmi.card_device(dcmi.logic_id(n)[1])[1]) for n in devices}
         return workload.Surroundings(
             devices=devices,
             driver=dcmi.driver_version()[1] if has_driver else None,
@@ -111,13 +116,16 @@ class SimHost:
             needs_driver=image.needs_driver,
         )
 
-    def dcmi(self) -> ModelDcmi:
-        return ModelDcmi(self._hardware)
+    def dcmi(self, script: CallScript | None = None) -> ModelDcmi:
+        """One process's driver; `script` is its count of scripted calls."""
+        return ModelDcmi(
+            self._hardware, now=self._now, rules=lambda: self._hardware.rules, script=script
+        )
 
     def _device(self, path: str) -> edit.HostNode | None:
         shared = ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist")
         names = {f"/dev/{name}" for name in shared}
-        names |= {f"/dev/davinci{card.phy_id}" for card in self._hardware}
+        names |= {f"/dev/davinci{chip.phy_id}" for chip in self._hardware}
         return edit.HostNode(kind="c", major=1, minor=3, mode=0o660) if path in names else None
 
 
@@ -129,15 +137,9 @@ class SimTestbed:
         self.clock = VirtualClock()
         self.chance = Chance(scenario.seed if seed is None else seed)
         self.journal = Journal(self.clock.now)
-        settings = scenario.node
-        self.hardware = Hardware(
-            load_profile(settings.profile),
-            cards=settings.cards,
-            driver_version=settings.driver_version,
-        )
-        if settings.listed_cards is not None:
-            self.hardware.list_only(settings.listed_cards)
-        self.host = SimHost(scenario, self.hardware)
+        self.hardware = make_hardware(scenario, self.chance.seed)
+        self.host = SimHost(scenario, self.hardware, self.clock.now)
+        self._hardware_timer: Timer | None = None
         self.cluster = Cluster(
             now=self.clock.epoch,
             uid=lambda: self.chance.uid("objects"),
@@ -166,23 +168,9 @@ class SimTestbed:
     def wait_until(self, claim: Callable[[], bool], within_s: float) -> bool:
         return self.clock.run_until(claim, within_s=within_s)
 
-    def inject(self, card: int, code: str) -> None:
-        kind = faults.parse(code)
-        self.journal.record("fault.inject", card=card, code=f"{kind.code:08X}")
-        self._tell(self.hardware.inject(card, kind))
-
-    def recover(self, card: int, code: str) -> None:
-        kind = faults.parse(code)
-        self.journal.record("fault.recover", card=card, code=f"{kind.code:08X}")
-        self._tell(self.hardware.recover(card, kind.code))
-
-    def drop(self, card: int) -> None:
-        self.journal.record("card.drop", card=card)
-        self.hardware.drop(card)
-
-    def restore(self, card: int) -> None:
-        self.journal.record("card.return", card=card)
-        self.hardware.restore(card)
+    def change_hardware(self, kind: str, fields: Mapping[str, Any], change: Change) -> None:
+        self.journal.record(kind, **fields)
+        self._tell(change(self.hardware, self.clock.now()))
 
     def stop_plugin(self) -> None:
         self.journal.record("plugin.stop")
@@ -270,10 +258,11 @@ class SimTestbed:
             self.journal.record("plugin.log", text=text)
             self.runtime.add_log(uid, container, text + "\n")
 
+        script = CallScript()  # a process of its own counts its driver calls
         plugin = PluginModel(
             core,
             kubelet=self,
-            read_driver=self._read_driver,
+            read_driver=lambda: self._read_driver(script),
             now=self.clock.now,
             later=self.clock.call_later,
             log=log,
@@ -318,7 +307,7 @@ class SimTestbed:
     def _start(self) -> None:
         store = self.cluster.store
         for fault in self._scenario.node.faults:
-            self.inject(fault.card, fault.code)
+            verbs.act(self, InjectFault(card=fault.card, code=fault.code, chip=fault.chip))
         if self._scenario.runtime.runtime_class == "present":
             store.create("runtimeclasses", deployment.runtime_class())
         if self._scenario.plugin.deployed:
@@ -328,16 +317,39 @@ class SimTestbed:
     def _defer(self, action: Callable[[], None]) -> None:
         self.clock.call_later(0, action)
 
-    def _read_driver(self) -> Survey | DriverFailure:
+    def _read_driver(self, script: CallScript) -> Survey | DriverFailure:
         refusal = self.host.library_refusal()
         if refusal is not None:
             return DriverFailure("load libdcmi.so", str(refusal))
-        return survey(self.host.dcmi())
+        return survey(self.host.dcmi(script))
 
     def _tell(self, events: Sequence[FaultEvent]) -> None:
         for event in events:
             for plugin in self._plugins.values():
                 plugin.fault_event(event.code, event.severity)
+        self._await_hardware()
+
+    def _await_hardware(self) -> None:
+        """Wake when a boot ends or a fault comes back."""
+        if self._hardware_timer is not None:
+            self._hardware_timer.cancel()
+            self._hardware_timer = None
+        due = self.hardware.next_change()
+        if due is not None:
+            delay = max(0.0, due - self.clock.now())
+            self._hardware_timer = self.clock.call_later(delay, self._advance_hardware)
+
+    def _advance_hardware(self) -> None:
+        self._hardware_timer = None
+        events = self.hardware.advance(self.clock.now())
+        for event in events:
+            self.journal.record(
+                "driver.event",
+                code=f"{event.code:08X}",
+                device=event.logic_id,
+                assertion=event.assertion,
+            )
+        self._tell(events)
 
 
 class _RuntimeAdapter:
@@ -381,9 +393,11 @@ class SimProbe:
         dcmi.init()
         states = []
         for card in dcmi.card_list()[1]:
-            ret, health = dcmi.health(card, 0)
-            word = "UNKNOWN" if ret else HEALTH_WORDS[health]
-            states.append(CardState(card_id=card, health=word, codes=dcmi.error_codes(card, 0)[1]))
+            for chip in range(dcmi.device_num_in_card(card)[1]):
+                ret, health = dcmi.health(card, chip)
+                word = "UNKNOWN" if ret else HEALTH_WORDS[health]
+                codes = dcmi.error_codes(card, chip)[1]
+                states.append(CardState(card_id=card, health=word, codes=codes))
         got = f"{len(states)} cards"
         return Answer(call="dcmi_get_card_list, dcmi_get_device_health", got=got), tuple(states)
 

@@ -5,147 +5,438 @@
 #include <stdint.h>
 
 #define IMAGE_MAGIC 0x4E50555445534244ULL
-#define IMAGE_VERSION 1u
-#define IMAGE_MAX_CHIPS 64u
+#define CALL_MAGIC 0x4E505543414C4C53ULL
+#define IMAGE_VERSION 2u
+#define IMAGE_MAX_CARDS 64u
+#define IMAGE_MAX_CHIPS 256u
+#define IMAGE_MAX_CARD_ID 256u
+#define IMAGE_MAX_DEVICES 8u
+#define IMAGE_MAX_IDS 256u
 #define IMAGE_MAX_ERROR_CODES 128u
 #define IMAGE_MAX_PROCESSES 32u
+#define IMAGE_MAX_VDEVICES 32u
 #define IMAGE_UTILIZATION_TYPES 16u
-#define IMAGE_EVENT_SLOTS 1024u
-#define IMAGE_CHIPS_AT 160u
-#define IMAGE_EVENTS_AT 91808u
-#define IMAGE_TOTAL_SIZE 124576u
+#define IMAGE_EVENT_SLOTS 2048u
+#define IMAGE_MAX_RULES 64u
+#define IMAGE_FUNCTION_SLOTS 384u
+#define IMAGE_NO_CHIP 65535u
+#define GATE_CODE 65535u
+#define GATE_SCRIPTED 65536u
+#define IMAGE_NODE_AT 2760u
+#define IMAGE_SCRIPT_AT 14416u
+#define IMAGE_EVENTS_AT 20584u
+#define IMAGE_CHIPS_AT 86120u
+#define CALL_SLOTS 65536u
+#define CALLS_SIZE 4194368u
+#define MAX_MESSAGE 65536u
 
 struct image_header {
     uint64_t magic;
     uint32_t version;
     uint32_t header_size;
+    uint32_t node_size;
+    uint32_t script_size;
     uint32_t chip_size;
     uint32_t event_size;
+    uint32_t chip_count;
+    uint32_t event_word;
     uint64_t total_size;
     uint64_t boot_id;
-    uint32_t sequence;
-    uint32_t listed;
-    uint32_t event_word;
-    uint32_t reserved;
     uint64_t event_count;
-    char driver_version[32];
-    char dcmi_version[32];
-    char tool_version[32];
+    uint32_t release_word;
+    uint32_t calls_logged;
+    uint32_t gates[384];
+    uint16_t container_codes[384];
+    uint8_t needs_root[384];
 };
 _Static_assert(offsetof(struct image_header, magic) == 0, "magic");
 _Static_assert(offsetof(struct image_header, version) == 8, "version");
 _Static_assert(offsetof(struct image_header, header_size) == 12, "header_size");
-_Static_assert(offsetof(struct image_header, chip_size) == 16, "chip_size");
-_Static_assert(offsetof(struct image_header, event_size) == 20, "event_size");
-_Static_assert(offsetof(struct image_header, total_size) == 24, "total_size");
-_Static_assert(offsetof(struct image_header, boot_id) == 32, "boot_id");
-_Static_assert(offsetof(struct image_header, sequence) == 40, "sequence");
-_Static_assert(offsetof(struct image_header, listed) == 44, "listed");
-_Static_assert(offsetof(struct image_header, event_word) == 48, "event_word");
-_Static_assert(offsetof(struct image_header, reserved) == 52, "reserved");
+_Static_assert(offsetof(struct image_header, node_size) == 16, "node_size");
+_Static_assert(offsetof(struct image_header, script_size) == 20, "script_size");
+_Static_assert(offsetof(struct image_header, chip_size) == 24, "chip_size");
+_Static_assert(offsetof(struct image_header, event_size) == 28, "event_size");
+_Static_assert(offsetof(struct image_header, chip_count) == 32, "chip_count");
+_Static_assert(offsetof(struct image_header, event_word) == 36, "event_word");
+_Static_assert(offsetof(struct image_header, total_size) == 40, "total_size");
+_Static_assert(offsetof(struct image_header, boot_id) == 48, "boot_id");
 _Static_assert(offsetof(struct image_header, event_count) == 56, "event_count");
-_Static_assert(offsetof(struct image_header, driver_version) == 64, "driver_version");
-_Static_assert(offsetof(struct image_header, dcmi_version) == 96, "dcmi_version");
-_Static_assert(offsetof(struct image_header, tool_version) == 128, "tool_version");
-_Static_assert(sizeof(struct image_header) == 160, "image_header");
+_Static_assert(offsetof(struct image_header, release_word) == 64, "release_word");
+_Static_assert(offsetof(struct image_header, calls_logged) == 68, "calls_logged");
+_Static_assert(offsetof(struct image_header, gates) == 72, "gates");
+_Static_assert(offsetof(struct image_header, container_codes) == 1608, "container_codes");
+_Static_assert(offsetof(struct image_header, needs_root) == 2376, "needs_root");
+_Static_assert(sizeof(struct image_header) == 2760, "image_header");
+
+struct image_node {
+    uint32_t listed;
+    int32_t init_code;
+    int32_t init_v2_code;
+    int32_t busy_code;
+    uint32_t driver_health;
+    uint32_t driver_code_count;
+    uint32_t driver_codes[128];
+    int32_t multi_die_policy;
+    uint32_t multi_die_recover;
+    int32_t vdevice_mode;
+    uint32_t vnpu_recover;
+    uint32_t custom_op_recover;
+    uint32_t share_recover;
+    uint16_t by_pair[2048];
+    uint16_t by_logic[256];
+    uint16_t by_phy[256];
+    char driver_version[64];
+    char dcmi_version[32];
+    char tool_version[32];
+    char family[16];
+};
+_Static_assert(offsetof(struct image_node, listed) == 0, "listed");
+_Static_assert(offsetof(struct image_node, init_code) == 4, "init_code");
+_Static_assert(offsetof(struct image_node, init_v2_code) == 8, "init_v2_code");
+_Static_assert(offsetof(struct image_node, busy_code) == 12, "busy_code");
+_Static_assert(offsetof(struct image_node, driver_health) == 16, "driver_health");
+_Static_assert(offsetof(struct image_node, driver_code_count) == 20, "driver_code_count");
+_Static_assert(offsetof(struct image_node, driver_codes) == 24, "driver_codes");
+_Static_assert(offsetof(struct image_node, multi_die_policy) == 536, "multi_die_policy");
+_Static_assert(offsetof(struct image_node, multi_die_recover) == 540, "multi_die_recover");
+_Static_assert(offsetof(struct image_node, vdevice_mode) == 544, "vdevice_mode");
+_Static_assert(offsetof(struct image_node, vnpu_recover) == 548, "vnpu_recover");
+_Static_assert(offsetof(struct image_node, custom_op_recover) == 552, "custom_op_recover");
+_Static_assert(offsetof(struct image_node, share_recover) == 556, "share_recover");
+_Static_assert(offsetof(struct image_node, by_pair) == 560, "by_pair");
+_Static_assert(offsetof(struct image_node, by_logic) == 4656, "by_logic");
+_Static_assert(offsetof(struct image_node, by_phy) == 5168, "by_phy");
+_Static_assert(offsetof(struct image_node, driver_version) == 5680, "driver_version");
+_Static_assert(offsetof(struct image_node, dcmi_version) == 5744, "dcmi_version");
+_Static_assert(offsetof(struct image_node, tool_version) == 5776, "tool_version");
+_Static_assert(offsetof(struct image_node, family) == 5808, "family");
+_Static_assert(sizeof(struct image_node) == 5824, "image_node");
+
+struct image_rule {
+    uint32_t number;
+    int32_t function;
+    int32_t card_id;
+    int32_t device_id;
+    int32_t code;
+    uint32_t delay_us;
+    uint32_t hang;
+    uint32_t first;
+    uint32_t last;
+    uint32_t chance;
+    uint64_t seed;
+};
+_Static_assert(offsetof(struct image_rule, number) == 0, "number");
+_Static_assert(offsetof(struct image_rule, function) == 4, "function");
+_Static_assert(offsetof(struct image_rule, card_id) == 8, "card_id");
+_Static_assert(offsetof(struct image_rule, device_id) == 12, "device_id");
+_Static_assert(offsetof(struct image_rule, code) == 16, "code");
+_Static_assert(offsetof(struct image_rule, delay_us) == 20, "delay_us");
+_Static_assert(offsetof(struct image_rule, hang) == 24, "hang");
+_Static_assert(offsetof(struct image_rule, first) == 28, "first");
+_Static_assert(offsetof(struct image_rule, last) == 32, "last");
+_Static_assert(offsetof(struct image_rule, chance) == 36, "chance");
+_Static_assert(offsetof(struct image_rule, seed) == 40, "seed");
+_Static_assert(sizeof(struct image_rule) == 48, "image_rule");
 
 struct image_chip {
-    uint32_t sequence;
-    uint32_t is_dropped;
     int32_t card_id;
     int32_t device_id;
     uint32_t logic_id;
     uint32_t phy_id;
+    uint32_t unit;
+    int32_t alive;
+    uint32_t is_booting;
+    uint32_t health;
+    uint32_t network_health;
+    uint32_t boot_status;
+    int32_t power_dw;
+    int32_t card_power_dw;
+    int32_t temp_c;
+    uint32_t voltage_cv;
+    int32_t hbm_temp_c;
+    uint64_t hbm_mb;
+    uint64_t hbm_used_mb;
+    uint32_t hbm_bandwidth_pct;
+    uint32_t hbm_mhz;
+    uint32_t aicore_mhz;
+    uint32_t aicore_rated_mhz;
+    uint32_t ctrlcpu_mhz;
+    uint32_t ddr_mhz;
+    uint32_t vector_mhz;
+    uint32_t aicpu_mhz;
+    uint32_t aicpu_rated_mhz;
+    uint32_t aicpu_count;
+    uint32_t utilization_pct[16];
+    int32_t chips_in_card;
+    int32_t mcu_id;
+    int32_t cpu_id;
+    int32_t brother;
+    uint64_t holder;
     uint32_t board_id;
     uint32_t pcb_id;
     uint32_t bom_id;
     uint32_t slot_id;
     uint32_t mainboard_id;
     uint32_t aicore_count;
-    uint32_t health;
-    uint32_t network_health;
-    uint32_t boot_status;
-    uint32_t error_count;
-    uint32_t power_dw;
     uint32_t rated_power_w;
-    int32_t temp_c;
-    uint32_t voltage_cv;
-    uint32_t aicore_mhz;
-    uint32_t hbm_mhz;
-    uint64_t hbm_mb;
-    uint64_t hbm_used_mb;
-    uint32_t hbm_bandwidth_pct;
     uint32_t pci_vendor;
+    uint32_t pci_subvendor;
     uint32_t pci_device;
+    uint32_t pci_subdevice;
     uint32_t pci_domain;
     uint32_t pci_bus;
     uint32_t pci_slot;
     uint32_t pci_function;
-    uint32_t process_count;
-    uint32_t utilization_pct[16];
-    uint32_t error_codes[128];
-    int32_t process_pid[32];
-    uint64_t process_bytes[32];
-    uint32_t vdie[5];
-    uint32_t ndie[5];
+    uint32_t work_mode;
+    uint32_t compatibility;
+    uint32_t hbm_manufacturer;
+    uint32_t first_power_on;
+    uint32_t computing_power;
+    int32_t outband_state;
+    uint32_t share_enabled;
+    uint32_t custom_op_enabled;
+    uint32_t ssh_enabled;
+    uint32_t p2p_enabled;
+    uint32_t nve_level;
+    uint32_t fan_count;
+    uint32_t fan_rpm[8];
+    uint64_t flash_id;
+    uint64_t ddr_mb;
+    uint64_t ddr_free_mb;
+    uint64_t hugepage_kb;
+    uint64_t hugepages_total;
+    uint64_t hugepages_free;
+    uint32_t aicpu_pct[16];
+    uint32_t dvpp_pct[5];
+    uint32_t llc[3];
+    uint32_t ecc[28];
+    uint32_t sensor_known;
+    int32_t sensor[16];
+    uint64_t cgroup_bytes[3];
+    uint32_t pcie_errors[12];
+    uint32_t pcie_bandwidth[21];
+    uint64_t hccs_tx[16];
+    uint64_t hccs_rx[16];
+    uint64_t hccs_crc[16];
+    uint64_t hccs_retry[16];
+    uint32_t hccs_tx_mbs[16];
+    uint32_t hccs_rx_mbs[16];
+    uint32_t hccs_credit[16];
+    uint16_t sio_errors[2];
+    uint32_t sdid;
+    uint32_t pod_scale;
+    uint32_t pod_id;
+    uint32_t pod_server;
+    uint32_t pod_chassis;
+    uint32_t pod_type;
+    uint32_t urma_devices;
+    uint8_t urma_eid[16];
+    uint32_t link_up;
+    uint32_t link_mbps;
+    uint32_t link_ups;
+    uint32_t link_downs;
+    uint32_t link_changes;
+    uint64_t link_change_s[8];
+    uint32_t rdma_tx_mbs;
+    uint32_t rdma_rx_mbs;
+    uint64_t packet_stats[48];
+    uint64_t tc_tx[8];
+    uint64_t tc_rx[8];
+    uint64_t pfc_tx[8];
+    uint64_t pfc_rx[8];
+    uint32_t optical_present;
+    int32_t optical_temp_c;
+    uint32_t optical_mv;
+    uint32_t optical_tx_uw[4];
+    uint32_t optical_rx_uw[4];
     uint8_t ip[4];
     uint8_t netmask[4];
+    uint8_t gateway[4];
+    uint8_t ip6[16];
+    uint32_t ip6_set;
+    uint8_t netdetect[4];
+    uint8_t vnic_ip[4];
+    uint8_t mac[8];
+    uint32_t error_count;
+    uint32_t error_codes[128];
+    uint8_t error_severity[128];
+    uint64_t error_raised_ms[128];
+    uint32_t process_count;
+    int32_t process_pid[32];
+    uint64_t process_bytes[32];
+    char process_name[512];
+    uint32_t vdie[5];
+    uint32_t ndie[5];
+    uint32_t ddie[5];
     char chip_type[32];
     char chip_name[32];
     char chip_version[32];
     char npu_name[32];
     char affinity[32];
+    char product_type[64];
     char product[64];
+    char model[64];
+    char manufacturer[64];
+    char manufacture_date[32];
     char serial[64];
+    char pci_text[16];
+    char firmware_version[64];
+    char mcu_version[64];
+    char vrd_version[64];
+    uint8_t vdev_total[360];
+    uint8_t vdev_free[224];
+    uint32_t vdev_count;
+    uint8_t vdev_query[8448];
 };
-_Static_assert(offsetof(struct image_chip, sequence) == 0, "sequence");
-_Static_assert(offsetof(struct image_chip, is_dropped) == 4, "is_dropped");
-_Static_assert(offsetof(struct image_chip, card_id) == 8, "card_id");
-_Static_assert(offsetof(struct image_chip, device_id) == 12, "device_id");
-_Static_assert(offsetof(struct image_chip, logic_id) == 16, "logic_id");
-_Static_assert(offsetof(struct image_chip, phy_id) == 20, "phy_id");
-_Static_assert(offsetof(struct image_chip, board_id) == 24, "board_id");
-_Static_assert(offsetof(struct image_chip, pcb_id) == 28, "pcb_id");
-_Static_assert(offsetof(struct image_chip, bom_id) == 32, "bom_id");
-_Static_assert(offsetof(struct image_chip, slot_id) == 36, "slot_id");
-_Static_assert(offsetof(struct image_chip, mainboard_id) == 40, "mainboard_id");
-_Static_assert(offsetof(struct image_chip, aicore_count) == 44, "aicore_count");
-_Static_assert(offsetof(struct image_chip, health) == 48, "health");
-_Static_assert(offsetof(struct image_chip, network_health) == 52, "network_health");
-_Static_assert(offsetof(struct image_chip, boot_status) == 56, "boot_status");
-_Static_assert(offsetof(struct image_chip, error_count) == 60, "error_count");
-_Static_assert(offsetof(struct image_chip, power_dw) == 64, "power_dw");
-_Static_assert(offsetof(struct image_chip, rated_power_w) == 68, "rated_power_w");
-_Static_assert(offsetof(struct image_chip, temp_c) == 72, "temp_c");
-_Static_assert(offsetof(struct image_chip, voltage_cv) == 76, "voltage_cv");
-_Static_assert(offsetof(struct image_chip, aicore_mhz) == 80, "aicore_mhz");
+_Static_assert(offsetof(struct image_chip, card_id) == 0, "card_id");
+_Static_assert(offsetof(struct image_chip, device_id) == 4, "device_id");
+_Static_assert(offsetof(struct image_chip, logic_id) == 8, "logic_id");
+_Static_assert(offsetof(struct image_chip, phy_id) == 12, "phy_id");
+_Static_assert(offsetof(struct image_chip, unit) == 16, "unit");
+_Static_assert(offsetof(struct image_chip, alive) == 20, "alive");
+_Static_assert(offsetof(struct image_chip, is_booting) == 24, "is_booting");
+_Static_assert(offsetof(struct image_chip, health) == 28, "health");
+_Static_assert(offsetof(struct image_chip, network_health) == 32, "network_health");
+_Static_assert(offsetof(struct image_chip, boot_status) == 36, "boot_status");
+_Static_assert(offsetof(struct image_chip, power_dw) == 40, "power_dw");
+_Static_assert(offsetof(struct image_chip, card_power_dw) == 44, "card_power_dw");
+_Static_assert(offsetof(struct image_chip, temp_c) == 48, "temp_c");
+_Static_assert(offsetof(struct image_chip, voltage_cv) == 52, "voltage_cv");
+_Static_assert(offsetof(struct image_chip, hbm_temp_c) == 56, "hbm_temp_c");
+_Static_assert(offsetof(struct image_chip, hbm_mb) == 64, "hbm_mb");
+_Static_assert(offsetof(struct image_chip, hbm_used_mb) == 72, "hbm_used_mb");
+_Static_assert(offsetof(struct image_chip, hbm_bandwidth_pct) == 80, "hbm_bandwidth_pct");
 _Static_assert(offsetof(struct image_chip, hbm_mhz) == 84, "hbm_mhz");
-_Static_assert(offsetof(struct image_chip, hbm_mb) == 88, "hbm_mb");
-_Static_assert(offsetof(struct image_chip, hbm_used_mb) == 96, "hbm_used_mb");
-_Static_assert(offsetof(struct image_chip, hbm_bandwidth_pct) == 104, "hbm_bandwidth_pct");
-_Static_assert(offsetof(struct image_chip, pci_vendor) == 108, "pci_vendor");
-_Static_assert(offsetof(struct image_chip, pci_device) == 112, "pci_device");
-_Static_assert(offsetof(struct image_chip, pci_domain) == 116, "pci_domain");
-_Static_assert(offsetof(struct image_chip, pci_bus) == 120, "pci_bus");
-_Static_assert(offsetof(struct image_chip, pci_slot) == 124, "pci_slot");
-_Static_assert(offsetof(struct image_chip, pci_function) == 128, "pci_function");
-_Static_assert(offsetof(struct image_chip, process_count) == 132, "process_count");
-_Static_assert(offsetof(struct image_chip, utilization_pct) == 136, "utilization_pct");
-_Static_assert(offsetof(struct image_chip, error_codes) == 200, "error_codes");
-_Static_assert(offsetof(struct image_chip, process_pid) == 712, "process_pid");
-_Static_assert(offsetof(struct image_chip, process_bytes) == 840, "process_bytes");
-_Static_assert(offsetof(struct image_chip, vdie) == 1096, "vdie");
-_Static_assert(offsetof(struct image_chip, ndie) == 1116, "ndie");
-_Static_assert(offsetof(struct image_chip, ip) == 1136, "ip");
-_Static_assert(offsetof(struct image_chip, netmask) == 1140, "netmask");
-_Static_assert(offsetof(struct image_chip, chip_type) == 1144, "chip_type");
-_Static_assert(offsetof(struct image_chip, chip_name) == 1176, "chip_name");
-_Static_assert(offsetof(struct image_chip, chip_version) == 1208, "chip_version");
-_Static_assert(offsetof(struct image_chip, npu_name) == 1240, "npu_name");
-_Static_assert(offsetof(struct image_chip, affinity) == 1272, "affinity");
-_Static_assert(offsetof(struct image_chip, product) == 1304, "product");
-_Static_assert(offsetof(struct image_chip, serial) == 1368, "serial");
-_Static_assert(sizeof(struct image_chip) == 1432, "image_chip");
+_Static_assert(offsetof(struct image_chip, aicore_mhz) == 88, "aicore_mhz");
+_Static_assert(offsetof(struct image_chip, aicore_rated_mhz) == 92, "aicore_rated_mhz");
+_Static_assert(offsetof(struct image_chip, ctrlcpu_mhz) == 96, "ctrlcpu_mhz");
+_Static_assert(offsetof(struct image_chip, ddr_mhz) == 100, "ddr_mhz");
+_Static_assert(offsetof(struct image_chip, vector_mhz) == 104, "vector_mhz");
+_Static_assert(offsetof(struct image_chip, aicpu_mhz) == 108, "aicpu_mhz");
+_Static_assert(offsetof(struct image_chip, aicpu_rated_mhz) == 112, "aicpu_rated_mhz");
+_Static_assert(offsetof(struct image_chip, aicpu_count) == 116, "aicpu_count");
+_Static_assert(offsetof(struct image_chip, utilization_pct) == 120, "utilization_pct");
+_Static_assert(offsetof(struct image_chip, chips_in_card) == 184, "chips_in_card");
+_Static_assert(offsetof(struct image_chip, mcu_id) == 188, "mcu_id");
+_Static_assert(offsetof(struct image_chip, cpu_id) == 192, "cpu_id");
+_Static_assert(offsetof(struct image_chip, brother) == 196, "brother");
+_Static_assert(offsetof(struct image_chip, holder) == 200, "holder");
+_Static_assert(offsetof(struct image_chip, board_id) == 208, "board_id");
+_Static_assert(offsetof(struct image_chip, pcb_id) == 212, "pcb_id");
+_Static_assert(offsetof(struct image_chip, bom_id) == 216, "bom_id");
+_Static_assert(offsetof(struct image_chip, slot_id) == 220, "slot_id");
+_Static_assert(offsetof(struct image_chip, mainboard_id) == 224, "mainboard_id");
+_Static_assert(offsetof(struct image_chip, aicore_count) == 228, "aicore_count");
+_Static_assert(offsetof(struct image_chip, rated_power_w) == 232, "rated_power_w");
+_Static_assert(offsetof(struct image_chip, pci_vendor) == 236, "pci_vendor");
+_Static_assert(offsetof(struct image_chip, pci_subvendor) == 240, "pci_subvendor");
+_Static_assert(offsetof(struct image_chip, pci_device) == 244, "pci_device");
+_Static_assert(offsetof(struct image_chip, pci_subdevice) == 248, "pci_subdevice");
+_Static_assert(offsetof(struct image_chip, pci_domain) == 252, "pci_domain");
+_Static_assert(offsetof(struct image_chip, pci_bus) == 256, "pci_bus");
+_Static_assert(offsetof(struct image_chip, pci_slot) == 260, "pci_slot");
+_Static_assert(offsetof(struct image_chip, pci_function) == 264, "pci_function");
+_Static_assert(offsetof(struct image_chip, work_mode) == 268, "work_mode");
+_Static_assert(offsetof(struct image_chip, compatibility) == 272, "compatibility");
+_Static_assert(offsetof(struct image_chip, hbm_manufacturer) == 276, "hbm_manufacturer");
+_Static_assert(offsetof(struct image_chip, first_power_on) == 280, "first_power_on");
+_Static_assert(offsetof(struct image_chip, computing_power) == 284, "computing_power");
+_Static_assert(offsetof(struct image_chip, outband_state) == 288, "outband_state");
+_Static_assert(offsetof(struct image_chip, share_enabled) == 292, "share_enabled");
+_Static_assert(offsetof(struct image_chip, custom_op_enabled) == 296, "custom_op_enabled");
+_Static_assert(offsetof(struct image_chip, ssh_enabled) == 300, "ssh_enabled");
+_Static_assert(offsetof(struct image_chip, p2p_enabled) == 304, "p2p_enabled");
+_Static_assert(offsetof(struct image_chip, nve_level) == 308, "nve_level");
+_Static_assert(offsetof(struct image_chip, fan_count) == 312, "fan_count");
+_Static_assert(offsetof(struct image_chip, fan_rpm) == 316, "fan_rpm");
+_Static_assert(offsetof(struct image_chip, flash_id) == 352, "flash_id");
+_Static_assert(offsetof(struct image_chip, ddr_mb) == 360, "ddr_mb");
+_Static_assert(offsetof(struct image_chip, ddr_free_mb) == 368, "ddr_free_mb");
+_Static_assert(offsetof(struct image_chip, hugepage_kb) == 376, "hugepage_kb");
+_Static_assert(offsetof(struct image_chip, hugepages_total) == 384, "hugepages_total");
+_Static_assert(offsetof(struct image_chip, hugepages_free) == 392, "hugepages_free");
+_Static_assert(offsetof(struct image_chip, aicpu_pct) == 400, "aicpu_pct");
+_Static_assert(offsetof(struct image_chip, dvpp_pct) == 464, "dvpp_pct");
+_Static_assert(offsetof(struct image_chip, llc) == 484, "llc");
+_Static_assert(offsetof(struct image_chip, ecc) == 496, "ecc");
+_Static_assert(offsetof(struct image_chip, sensor_known) == 608, "sensor_known");
+_Static_assert(offsetof(struct image_chip, sensor) == 612, "sensor");
+_Static_assert(offsetof(struct image_chip, cgroup_bytes) == 680, "cgroup_bytes");
+_Static_assert(offsetof(struct image_chip, pcie_errors) == 704, "pcie_errors");
+_Static_assert(offsetof(struct image_chip, pcie_bandwidth) == 752, "pcie_bandwidth");
+_Static_assert(offsetof(struct image_chip, hccs_tx) == 840, "hccs_tx");
+_Static_assert(offsetof(struct image_chip, hccs_rx) == 968, "hccs_rx");
+_Static_assert(offsetof(struct image_chip, hccs_crc) == 1096, "hccs_crc");
+_Static_assert(offsetof(struct image_chip, hccs_retry) == 1224, "hccs_retry");
+_Static_assert(offsetof(struct image_chip, hccs_tx_mbs) == 1352, "hccs_tx_mbs");
+_Static_assert(offsetof(struct image_chip, hccs_rx_mbs) == 1416, "hccs_rx_mbs");
+_Static_assert(offsetof(struct image_chip, hccs_credit) == 1480, "hccs_credit");
+_Static_assert(offsetof(struct image_chip, sio_errors) == 1544, "sio_errors");
+_Static_assert(offsetof(struct image_chip, sdid) == 1548, "sdid");
+_Static_assert(offsetof(struct image_chip, pod_scale) == 1552, "pod_scale");
+_Static_assert(offsetof(struct image_chip, pod_id) == 1556, "pod_id");
+_Static_assert(offsetof(struct image_chip, pod_server) == 1560, "pod_server");
+_Static_assert(offsetof(struct image_chip, pod_chassis) == 1564, "pod_chassis");
+_Static_assert(offsetof(struct image_chip, pod_type) == 1568, "pod_type");
+_Static_assert(offsetof(struct image_chip, urma_devices) == 1572, "urma_devices");
+_Static_assert(offsetof(struct image_chip, urma_eid) == 1576, "urma_eid");
+_Static_assert(offsetof(struct image_chip, link_up) == 1592, "link_up");
+_Static_assert(offsetof(struct image_chip, link_mbps) == 1596, "link_mbps");
+_Static_assert(offsetof(struct image_chip, link_ups) == 1600, "link_ups");
+_Static_assert(offsetof(struct image_chip, link_downs) == 1604, "link_downs");
+_Static_assert(offsetof(struct image_chip, link_changes) == 1608, "link_changes");
+_Static_assert(offsetof(struct image_chip, link_change_s) == 1616, "link_change_s");
+_Static_assert(offsetof(struct image_chip, rdma_tx_mbs) == 1680, "rdma_tx_mbs");
+_Static_assert(offsetof(struct image_chip, rdma_rx_mbs) == 1684, "rdma_rx_mbs");
+_Static_assert(offsetof(struct image_chip, packet_stats) == 1688, "packet_stats");
+_Static_assert(offsetof(struct image_chip, tc_tx) == 2072, "tc_tx");
+_Static_assert(offsetof(struct image_chip, tc_rx) == 2136, "tc_rx");
+_Static_assert(offsetof(struct image_chip, pfc_tx) == 2200, "pfc_tx");
+_Static_assert(offsetof(struct image_chip, pfc_rx) == 2264, "pfc_rx");
+_Static_assert(offsetof(struct image_chip, optical_present) == 2328, "optical_present");
+_Static_assert(offsetof(struct image_chip, optical_temp_c) == 2332, "optical_temp_c");
+_Static_assert(offsetof(struct image_chip, optical_mv) == 2336, "optical_mv");
+_Static_assert(offsetof(struct image_chip, optical_tx_uw) == 2340, "optical_tx_uw");
+_Static_assert(offsetof(struct image_chip, optical_rx_uw) == 2356, "optical_rx_uw");
+_Static_assert(offsetof(struct image_chip, ip) == 2372, "ip");
+_Static_assert(offsetof(struct image_chip, netmask) == 2376, "netmask");
+_Static_assert(offsetof(struct image_chip, gateway) == 2380, "gateway");
+_Static_assert(offsetof(struct image_chip, ip6) == 2384, "ip6");
+_Static_assert(offsetof(struct image_chip, ip6_set) == 2400, "ip6_set");
+_Static_assert(offsetof(struct image_chip, netdetect) == 2404, "netdetect");
+_Static_assert(offsetof(struct image_chip, vnic_ip) == 2408, "vnic_ip");
+_Static_assert(offsetof(struct image_chip, mac) == 2412, "mac");
+_Static_assert(offsetof(struct image_chip, error_count) == 2420, "error_count");
+_Static_assert(offsetof(struct image_chip, error_codes) == 2424, "error_codes");
+_Static_assert(offsetof(struct image_chip, error_severity) == 2936, "error_severity");
+_Static_assert(offsetof(struct image_chip, error_raised_ms) == 3064, "error_raised_ms");
+_Static_assert(offsetof(struct image_chip, process_count) == 4088, "process_count");
+_Static_assert(offsetof(struct image_chip, process_pid) == 4092, "process_pid");
+_Static_assert(offsetof(struct image_chip, process_bytes) == 4224, "process_bytes");
+_Static_assert(offsetof(struct image_chip, process_name) == 4480, "process_name");
+_Static_assert(offsetof(struct image_chip, vdie) == 4992, "vdie");
+_Static_assert(offsetof(struct image_chip, ndie) == 5012, "ndie");
+_Static_assert(offsetof(struct image_chip, ddie) == 5032, "ddie");
+_Static_assert(offsetof(struct image_chip, chip_type) == 5052, "chip_type");
+_Static_assert(offsetof(struct image_chip, chip_name) == 5084, "chip_name");
+_Static_assert(offsetof(struct image_chip, chip_version) == 5116, "chip_version");
+_Static_assert(offsetof(struct image_chip, npu_name) == 5148, "npu_name");
+_Static_assert(offsetof(struct image_chip, affinity) == 5180, "affinity");
+_Static_assert(offsetof(struct image_chip, product_type) == 5212, "product_type");
+_Static_assert(offsetof(struct image_chip, product) == 5276, "product");
+_Static_assert(offsetof(struct image_chip, model) == 5340, "model");
+_Static_assert(offsetof(struct image_chip, manufacturer) == 5404, "manufacturer");
+_Static_assert(offsetof(struct image_chip, manufacture_date) == 5468, "manufacture_date");
+_Static_assert(offsetof(struct image_chip, serial) == 5500, "serial");
+_Static_assert(offsetof(struct image_chip, pci_text) == 5564, "pci_text");
+_Static_assert(offsetof(struct image_chip, firmware_version) == 5580, "firmware_version");
+_Static_assert(offsetof(struct image_chip, mcu_version) == 5644, "mcu_version");
+_Static_assert(offsetof(struct image_chip, vrd_version) == 5708, "vrd_version");
+_Static_assert(offsetof(struct image_chip, vdev_total) == 5772, "vdev_total");
+_Static_assert(offsetof(struct image_chip, vdev_free) == 6132, "vdev_free");
+_Static_assert(offsetof(struct image_chip, vdev_count) == 6356, "vdev_count");
+_Static_assert(offsetof(struct image_chip, vdev_query) == 6360, "vdev_query");
+_Static_assert(sizeof(struct image_chip) == 14808, "image_chip");
 
 struct image_event {
     uint64_t number;
@@ -166,5 +457,91 @@ _Static_assert(offsetof(struct image_event, assertion) == 25, "assertion");
 _Static_assert(offsetof(struct image_event, node_type) == 26, "node_type");
 _Static_assert(offsetof(struct image_event, reserved) == 27, "reserved");
 _Static_assert(sizeof(struct image_event) == 32, "image_event");
+
+struct call_header {
+    uint64_t magic;
+    uint64_t count;
+    uint32_t slots;
+    uint32_t call_size;
+    uint64_t reserved[5];
+};
+_Static_assert(offsetof(struct call_header, magic) == 0, "magic");
+_Static_assert(offsetof(struct call_header, count) == 8, "count");
+_Static_assert(offsetof(struct call_header, slots) == 16, "slots");
+_Static_assert(offsetof(struct call_header, call_size) == 20, "call_size");
+_Static_assert(offsetof(struct call_header, reserved) == 24, "reserved");
+_Static_assert(sizeof(struct call_header) == 64, "call_header");
+
+struct call_record {
+    uint64_t number;
+    uint64_t at_ns;
+    int32_t pid;
+    int32_t code;
+    int32_t function;
+    int32_t card_id;
+    int32_t device_id;
+    uint32_t reserved[3];
+    char program[16];
+};
+_Static_assert(offsetof(struct call_record, number) == 0, "number");
+_Static_assert(offsetof(struct call_record, at_ns) == 8, "at_ns");
+_Static_assert(offsetof(struct call_record, pid) == 16, "pid");
+_Static_assert(offsetof(struct call_record, code) == 20, "code");
+_Static_assert(offsetof(struct call_record, function) == 24, "function");
+_Static_assert(offsetof(struct call_record, card_id) == 28, "card_id");
+_Static_assert(offsetof(struct call_record, device_id) == 32, "device_id");
+_Static_assert(offsetof(struct call_record, reserved) == 36, "reserved");
+_Static_assert(offsetof(struct call_record, program) == 48, "program");
+_Static_assert(sizeof(struct call_record) == 64, "call_record");
+
+struct change_request {
+    uint32_t function;
+    int32_t card_id;
+    int32_t device_id;
+    uint32_t is_privileged;
+    uint32_t size;
+};
+_Static_assert(offsetof(struct change_request, function) == 0, "function");
+_Static_assert(offsetof(struct change_request, card_id) == 4, "card_id");
+_Static_assert(offsetof(struct change_request, device_id) == 8, "device_id");
+_Static_assert(offsetof(struct change_request, is_privileged) == 12, "is_privileged");
+_Static_assert(offsetof(struct change_request, size) == 16, "size");
+_Static_assert(sizeof(struct change_request) == 20, "change_request");
+
+struct change_reply {
+    int32_t code;
+    uint32_t size;
+};
+_Static_assert(offsetof(struct change_reply, code) == 0, "code");
+_Static_assert(offsetof(struct change_reply, size) == 4, "size");
+_Static_assert(sizeof(struct change_reply) == 8, "change_reply");
+
+struct image_script {
+    uint32_t count;
+    uint32_t reserved;
+    struct image_rule rules[IMAGE_MAX_RULES];
+};
+_Static_assert(sizeof(struct image_script) == 3080, "image_script");
+
+struct node_block {
+    uint32_t sequence;
+    uint32_t reserved;
+    struct image_node copy[2];
+};
+_Static_assert(sizeof(struct node_block) == 11656, "node_block");
+
+struct script_block {
+    uint32_t sequence;
+    uint32_t reserved;
+    struct image_script copy[2];
+};
+_Static_assert(sizeof(struct script_block) == 6168, "script_block");
+
+struct chip_block {
+    uint32_t sequence;
+    uint32_t reserved;
+    struct image_chip copy[2];
+};
+_Static_assert(sizeof(struct chip_block) == 29624, "chip_block");
 
 #endif

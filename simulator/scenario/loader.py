@@ -25,6 +25,11 @@ MAX_DEPTH = 12
 
 def load(path: Path) -> Scenario:
     """Read and validate one file."""
+    return loads(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user wrote."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -34,14 +39,29 @@ def load(path: Path) -> Scenario:
     if len(raw) > MAX_BYTES:
         raise ScenarioError(f"{path}: {len(raw)} bytes, wanted at most {MAX_BYTES}.")
     try:
-        text = raw.decode()
+        return raw.decode()
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: byte {error.start} is not UTF-8 text.") from None
-    return loads(text, str(path))
 
 
 def loads(text: str, name: str) -> Scenario:
     """Validate scenario text; `name` stands in messages."""
+    scenario: Scenario = _Reader(name).record(_compose(text, name), Scenario, "the scenario", 0)
+    return scenario
+
+
+def loads_record(text: str, name: str, kind: type[Any], what: str) -> tuple[Any, dict[str, str]]:
+    """Any record in scenario syntax, and where each of its fields stands (file:line:column)."""
+    root = _compose(text, name)
+    record = _Reader(name).record(root, kind, what, 0)
+    places = {
+        str(key.value): f"{name}:{value.start_mark.line + 1}:{value.start_mark.column + 1}"
+        for key, value in root.value
+    }
+    return record, places
+
+
+def _compose(text: str, name: str) -> Any:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -52,8 +72,7 @@ def loads(text: str, name: str) -> Scenario:
         raise ScenarioError(f"{name}: not valid YAML: {str(error).splitlines()[0]}.") from None
     if root is None:
         raise ScenarioError(f"{name}:1:1: the file is empty, wanted at least `name:`.")
-    scenario: Scenario = _Reader(name).record(root, Scenario, "the scenario", 0)
-    return scenario
+    return root
 
 
 class _Reader:
@@ -158,7 +177,7 @@ class _Reader:
                 raise self._error(node, f"`{what}` is {text!r}, wanted true or false")
             return text == "true"
         try:
-            number = int(text) if hint is int else float(text)
+            number = int(text, 0) if hint is int else float(text)
         except ValueError:
             kind = "a whole number" if hint is int else "a number"
             raise self._error(node, f"`{what}` is {text!r}, wanted {kind}") from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from simulator import deployment, gates
 from simulator.errors import ScenarioError
 from simulator.scenario import verbs
+from simulator.scenario.host import expected_chips
 from simulator.scenario.schema import (
     CreatePod,
     DeletePod,
@@ -155,7 +156,7 @@ class Runner:
     def _gates(self, step: RunGates, report: Report) -> Result:
         pod = self._scenario.pod
         request = gates.Request(
-            expected_cards=self._scenario.node.cards,
+            expected_cards=expected_chips(self._scenario),
             pod_runtime_class=pod.runtime_class,
             cards=pod.cards,
             image=pod.image,

@@ -12,21 +12,27 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault code on a card."""
+    """A fault code on a chip."""
 
     card: int
     code: str
+    chip: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The host: its cards and what its driver package looks like."""
+    """The host: its cards and what its driver package looks like. `profile` is a shipped product or
+    the path of a profile file; `cards` left out is as many as the product has; `phy_ids` are the
+    numbers of /dev/davinciN where they differ from the driver's order."""
 
     profile: str = "atlas-800t-a2-910b3"
-    cards: int = 8
+    cards: int | None = None
     listed_cards: int | None = None
     library: Literal["ok", "missing", "group-writable"] = "ok"
+    breaks: tuple[str, ...] = ()
     driver_version: str | None = None
+    phy_ids: tuple[int, ...] = ()
+    log_calls: bool = False
     faults: tuple[Fault, ...] = ()
 
 
@@ -76,25 +82,29 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFault:
-    """Raise a fault code on a card."""
+    """Raise a fault code, or the fault of that name, on a chip; `once` only tells of it."""
 
     card: int
     code: str
+    chip: int = 0
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverFault:
-    """Clear a fault code from a card."""
+    """Clear a fault code from a chip."""
 
     card: int
     code: str
+    chip: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropCard:
-    """A card stops answering; its ids stay."""
+    """A card stops answering; its ids stay. `answers` is the driver's code meanwhile."""
 
     card: int
+    answers: str = "-8012"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +112,161 @@ class ReturnCard:
     """A dropped card answers again."""
 
     card: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetChip:
+    """Reset a chip, and its ring, as an operator would."""
+
+    card: int
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetBehaviour:
+    """How a chip behaves when it is reset next: refuses so often, never boots, its faults come back
+    so many seconds after the boot, the boot takes so long; `outband` gives it a way out of band."""
+
+    card: int
+    chip: int = 0
+    fails: int = 0
+    never_boots: bool = False
+    faults_return_after: float | None = None
+    boot_s: float | None = None
+    outband: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinReading:
+    """A field of the hardware image keeps this value whatever the model says (`temp_c`,
+    `utilization_pct.2`)."""
+
+    card: int
+    field: str
+    value: int
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpinReading:
+    """A pinned field follows the model again."""
+
+    card: int
+    field: str
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldCard:
+    """A container holds a card alone: others that have its device file fail to start the driver's
+    library with `answers`."""
+
+    card: int
+    container: str
+    answers: Literal["-8005", "-8020"] = "-8005"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseCard:
+    """Nobody holds the card alone any more."""
+
+    card: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLink:
+    """The RoCE port of a chip goes up or down; `network_health` is the probe's result."""
+
+    card: int
+    state: Literal["up", "down"]
+    chip: int = 0
+    network_health: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartProcess:
+    """A process of the host uses a chip."""
+
+    card: int
+    pid: int
+    chip: int = 0
+    name: str = "python3"
+    memory_mb: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndProcess:
+    """A process no longer uses a chip."""
+
+    card: int
+    pid: int
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSlice:
+    """Make a vNPU from a template."""
+
+    card: int
+    template: str
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseSlice:
+    """A container uses a vNPU; a leaking one stays in use when the container is gone."""
+
+    card: int
+    vdev: int
+    container: str
+    chip: int = 0
+    leaks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveSlice:
+    """The container that used vNPUs of a chip is gone."""
+
+    card: int
+    container: str
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroySlice:
+    """Destroy a vNPU."""
+
+    card: int
+    vdev: int
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptCall:
+    """Driver calls behave as told: a code, a delay, or a hang until released. Left out: every
+    function, card or chip. Counted per process from 1; `chance` is 0 to 1, drawn from the seed."""
+
+    function: str | None = None
+    card: int | None = None
+    chip: int | None = None
+    answers: str = "0"
+    delay: float = 0.0
+    hang: bool = False
+    first: int = 1
+    last: int | None = None
+    chance: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearCalls:
+    """Forget all scripted calls, and release those that hang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCalls:
+    """Note every driver call from now on, or no longer."""
+
+    on: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +337,22 @@ Step = (
     | RecoverFault
     | DropCard
     | ReturnCard
+    | ResetChip
+    | ResetBehaviour
+    | PinReading
+    | UnpinReading
+    | HoldCard
+    | ReleaseCard
+    | ChangeLink
+    | StartProcess
+    | EndProcess
+    | CreateSlice
+    | UseSlice
+    | LeaveSlice
+    | DestroySlice
+    | ScriptCall
+    | ClearCalls
+    | LogCalls
     | StopPlugin
     | StartPlugin
     | RestartKubelet
@@ -188,6 +369,22 @@ STEPS: dict[str, type[Step]] = {
     "recover": RecoverFault,
     "drop": DropCard,
     "return": ReturnCard,
+    "reset": ResetChip,
+    "reset-behaviour": ResetBehaviour,
+    "pin": PinReading,
+    "unpin": UnpinReading,
+    "hold": HoldCard,
+    "release": ReleaseCard,
+    "link": ChangeLink,
+    "process-start": StartProcess,
+    "process-end": EndProcess,
+    "vnpu-create": CreateSlice,
+    "vnpu-use": UseSlice,
+    "vnpu-leave": LeaveSlice,
+    "vnpu-destroy": DestroySlice,
+    "call-script": ScriptCall,
+    "call-clear": ClearCalls,
+    "call-log": LogCalls,
     "plugin-stop": StopPlugin,
     "plugin-start": StartPlugin,
     "kubelet-restart": RestartKubelet,

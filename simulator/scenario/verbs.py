@@ -5,13 +5,16 @@ from __future__ import annotations
 import yaml
 
 from simulator.errors import ScenarioError
+from simulator.scenario import hardware_verbs
 from simulator.scenario.loader import loads
 from simulator.scenario.schema import (
-    DropCard,
-    InjectFault,
-    RecoverFault,
+    STEPS,
+    CreatePod,
+    DeletePod,
+    ExpectNode,
+    ExpectPod,
     RestartKubelet,
-    ReturnCard,
+    RunGates,
     StartPlugin,
     Step,
     StopPlugin,
@@ -20,9 +23,8 @@ from simulator.scenario.schema import (
 from simulator.testbed import Testbed
 
 # Verbs that `npu-testbed inject` takes; the others need a scenario around them.
-INJECTABLE = (
-    "fault", "recover", "drop", "return", "plugin-stop", "plugin-start", "kubelet-restart",
-)  # fmt: skip
+_NEED_A_SCENARIO = (Wait, CreatePod, DeletePod, ExpectNode, ExpectPod, RunGates)
+INJECTABLE = tuple(verb for verb, kind in STEPS.items() if kind not in _NEED_A_SCENARIO)
 
 
 def act(testbed: Testbed, step: Step) -> bool:
@@ -30,14 +32,6 @@ def act(testbed: Testbed, step: Step) -> bool:
     match step:
         case Wait(seconds=seconds):
             testbed.wait(seconds)
-        case InjectFault(card=card, code=code):
-            testbed.inject(card, code)
-        case RecoverFault(card=card, code=code):
-            testbed.recover(card, code)
-        case DropCard(card=card):
-            testbed.drop(card)
-        case ReturnCard(card=card):
-            testbed.restore(card)
         case StopPlugin():
             testbed.stop_plugin()
         case StartPlugin():
@@ -45,7 +39,10 @@ def act(testbed: Testbed, step: Step) -> bool:
         case RestartKubelet():
             testbed.restart_kubelet()
         case _:
-            return False
+            found = hardware_verbs.change_of(step)
+            if found is None:
+                return False
+            testbed.change_hardware(*found)
     return True
 
 
