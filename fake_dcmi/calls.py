@@ -385,7 +385,7 @@ def _c_text(call: Call) -> Iterator[str]:
         yield f"    call.code = chip_code(chip, {alive}, {mcu});"
     yield f"    copy_bytes(text, {kind}->{origin.field}, sizeof text);"
     yield f"}} while (is_stale(&{block}->sequence, seen, &looks, &call.code));"
-    size = f"(long){call.text.size}" if call.text.size else "-1"
+    size = f"(long){call.text.size}" if call.text.size else "LONG_MAX"
     into = call.text.into
     if "unsigned" in next(p.type for p in call.function.params if p.name == into):
         into = f"(char *){into}"

@@ -50,6 +50,25 @@ def needs_root() -> frozenset[str]:
     return frozenset(name for name, row in _functions().items() if row.get("root"))
 
 
+def page() -> str:
+    """The documentation page with the table of all functions."""
+    return _HEAD + markdown_table()
+
+
+_HEAD = """\
+# Functions of libdcmi.so by product
+
+Made by `python -m fake_dcmi.support > docs/dcmi-functions.md`; a test fails when it is not current.
+
+`yes`: the call behaves. A number: the code it refuses with on that product, after the checks of its
+arguments and ids. *image*: answered from the hardware image, without I/O. *simulator*: carried over
+the socket next to the image; without a simulator it answers -8005. Functions that the published
+driver supports on a product but that this testbed does not simulate (keys, certificates, firmware
+upgrade, PRBS, traceroute and the like) refuse with -8255 too: nothing silently succeeds.
+
+"""
+
+
 def markdown_table() -> str:
     """Function by product: `yes`, or the code it refuses with. Part of the documentation."""
     lines = [
@@ -69,3 +88,7 @@ def markdown_table() -> str:
             cells.append(str(code) if code else "yes")
         lines.append(f"| `{name}` | " + " | ".join(cells) + f" | {kinds[call.kind]} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

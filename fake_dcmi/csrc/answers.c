@@ -396,13 +396,16 @@ void answer_boot_status(struct call *call, int *status)
 {
     uint32_t seen;
     unsigned int looks = 0;
+    uint32_t stage;
     const struct image_chip *chip;
 
     do {
         chip = look_at_chip(call->chip, &seen);
         call->code = chip_code(chip, GET(chip->is_booting) == 0, false);
-        *status = (int)GET(chip->boot_status);
+        stage = GET(chip->boot_status);
     } while (is_stale(&call->chip->sequence, seen, &looks, &call->code));
+    if (call->code == OK)
+        *status = (int)stage;
 }
 
 void answer_processes(struct call *call, struct dcmi_proc_mem_info *info, int *count)

@@ -119,7 +119,7 @@ EXPORT int dcmi_get_affinity_cpu_info_by_device_id(int card_id, int device_id, c
             copy_bytes(text, chip->affinity, sizeof text);
         } while (is_stale(&call.chip->sequence, seen, &looks, &call.code));
         if (call.code == OK)
-            call.code = place_text(text, sizeof text, affinity_cpu, -1);
+            call.code = place_text(text, sizeof text, affinity_cpu, LONG_MAX);
         if (call.code == OK)
             *length = (int)strnlen(text, sizeof text);
     }
@@ -4143,7 +4143,7 @@ EXPORT int dcmiv2_get_affinity_cpu_info_by_dev_id(int dev_id, char *affinity_cpu
             copy_bytes(text, chip->affinity, sizeof text);
         } while (is_stale(&call.chip->sequence, seen, &looks, &call.code));
         if (call.code == OK)
-            call.code = place_text(text, sizeof text, affinity_cpu, -1);
+            call.code = place_text(text, sizeof text, affinity_cpu, LONG_MAX);
         if (call.code == OK)
             *len = (int)strnlen(text, sizeof text);
     }

@@ -440,7 +440,7 @@ int place_text(const char *from, size_t from_size, char *to, long size)
 {
     size_t length = strnlen(from, from_size);
 
-    if (size >= 0 && (size_t)size <= length)
+    if (size < 0 || (size_t)size <= length)
         return INVALID_PARAMETER;
     memcpy(to, from, length);
     to[length] = '\0';

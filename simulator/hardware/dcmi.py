@@ -121,11 +121,13 @@ class ModelDcmi:
 
     def health(self, card: int, device: int) -> tuple[int, int]:
         if self._is_mcu(card, device):
-            return OK, 0
+            return self._mcu_code(card), 0
         code, found = self._alive("dcmi_get_device_health", card, device)
         return code, found.health if found else 0
 
     def error_codes(self, card: int, device: int) -> tuple[int, tuple[int, ...]]:
+        if self._is_mcu(card, device):
+            return self._mcu_code(card), ()
         code, found = self._alive("dcmi_get_device_errorcode_v2", card, device)
         return code, tuple(found.faults) if found else ()
 
@@ -216,6 +218,10 @@ class ModelDcmi:
     def _alive(self, function: str, card_id: int, device: int) -> tuple[int, Chip | None]:
         code, chip = self._find(function, card_id, device)
         return (chip.alive, None) if chip is not None and chip.alive else (code, chip)
+
+    def _mcu_code(self, card: int) -> int:
+        first = self._hardware.chip(card)
+        return first.dropped_code if first.is_dropped else OK
 
     def _identity(self, function: str, card: int, device: int, value: int) -> tuple[int, int]:
         code, found = self._find(function, card, device)

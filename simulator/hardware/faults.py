@@ -110,7 +110,7 @@ def parse(text: str) -> FaultKind:
         return kinds[code]
     if digits in names():
         return names()[digits]
-    if digits and not digits[0].isdigit():
+    if "-" in digits.strip("-"):
         near = difflib.get_close_matches(digits, names(), n=1)
         hint = f", the nearest is {near[0]}" if near else ""
         raise LookupError(f"fault {text!r} is not one of the {len(kinds)} known ones{hint}")

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from simulator.hardware.dcmi import INNER_ERROR, INVALID_PARAMETER, NOT_READY, ModelDcmi
+from simulator.hardware.dcmi import (
+    INNER_ERROR,
+    INVALID_PARAMETER,
+    NOT_READY,
+    NOT_SUPPORTED,
+    ModelDcmi,
+)
 from simulator.hardware.faults import FaultKind, Severity, catalogue, fault_levels, parse
 from simulator.hardware.model import OCCURRED, RECOVERED, Hardware, load_profile
 
@@ -31,7 +37,7 @@ def test_unknown_profile_and_card_name_the_choices() -> None:
     with pytest.raises(LookupError, match="atlas-800t-a2-910b3"):
         load_profile("atlas-900")
     with pytest.raises(LookupError, match="0, 1"):
-        Hardware(PROFILE, cards=2).card(2)
+        Hardware(PROFILE, cards=2).chip(2)
 
 
 def test_before_init_and_without_image_the_driver_refuses() -> None:
@@ -46,6 +52,10 @@ def test_unknown_ids_are_invalid_parameters_everywhere(card: int, device: int) -
     dcmi = ModelDcmi(Hardware(PROFILE))
     dcmi.init()
     expected = 0 if card in range(8) and device == 0 else INVALID_PARAMETER
+    if card in range(8) and device == 1:  # the card's controller, which most calls do not take
+        assert dcmi.device_type(card, device) == (0, 1)
+        assert dcmi.hbm(card, device)[0] == NOT_SUPPORTED
+        return
     for call in (dcmi.health, dcmi.chip_info, dcmi.device_type, dcmi.power, dcmi.hbm):
         assert call(card, device)[0] == expected
 

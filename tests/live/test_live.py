@@ -17,9 +17,10 @@ import scenarios
 from simulator.errors import HostError
 from simulator.live import LiveTestbed, clean
 from simulator.runtime.live import RUN_MARK, detect
+from simulator.scenario import verbs
 from simulator.scenario.loader import load, loads
 from simulator.scenario.runner import Report, Runner
-from simulator.scenario.schema import Scenario
+from simulator.scenario.schema import InjectFault, Scenario
 from simulator.sim import SimTestbed
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -156,7 +157,7 @@ steps:
 
 def test_journal_is_json_lines_and_secrets_are_private(place: Path) -> None:
     with live_node("name: x", place) as (made, _):
-        made.inject(1, "80E24E00")
+        verbs.act(made, InjectFault(card=1, code="80E24E00"))
         for name in ("kubeconfig",):
             assert (place / name).stat().st_mode & 0o777 == 0o600
         assert place.stat().st_mode & 0o777 == 0o700
