@@ -32,6 +32,7 @@ EXPORT int dcmi_init(void)
         READ_NODE(&call)
             call.code = GET(node->init_code);
         NODE_DONE(&call)
+        call.code = call.code > 0 ? INNER_ERROR : call.code;
     }
     return leave(&call);
 }
@@ -47,6 +48,7 @@ EXPORT int dcmiv2_init(void)
         READ_NODE(&call)
             call.code = GET(node->init_v2_code);
         NODE_DONE(&call)
+        call.code = call.code > 0 ? INNER_ERROR : call.code;
     }
     return leave(&call);
 }
@@ -68,7 +70,7 @@ void answer_card_list(struct call *call, int *card_num, int *card_list, int list
         for (unsigned int card = 0; card < IMAGE_MAX_CARD_ID && count < (int)IMAGE_MAX_CARDS; card++)
             for (unsigned int device = 0; device < IMAGE_MAX_DEVICES; device++) {
                 unsigned int index = GET(node->by_pair[card * IMAGE_MAX_DEVICES + device]);
-                if (index < IMAGE_MAX_CHIPS && is_visible(call, index)) {
+                if (index < call->chips && is_visible(call, index)) {
                     cards[count++] = (int)card;
                     break;
                 }
@@ -96,7 +98,7 @@ static unsigned int count_devices(struct call *call, int *list)
     READ_NODE(call)
         count = 0;
         for (unsigned int logic = 0; logic < IMAGE_MAX_IDS; logic++)
-            if (GET(node->by_logic[logic]) < IMAGE_MAX_CHIPS)
+            if (GET(node->by_logic[logic]) < call->chips)
                 list[count++] = (int)logic;
     NODE_DONE(call)
     return count;

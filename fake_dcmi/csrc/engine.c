@@ -24,7 +24,7 @@
 #define ANSWER_WITHIN_S 5
 #define HANG_LOOK_NS 200000000L
 
-_Atomic(const unsigned char *) dcmi_image;
+_Atomic(const struct opened *) dcmi_image;
 _Atomic(const struct view *) dcmi_view;
 _Atomic(unsigned char *) dcmi_call_log;
 
@@ -127,8 +127,9 @@ static bool has_system_rights(void)
 }
 
 /* Device files decide what a container has, as in a real driver; a held chip refuses all others. */
-static int make_view(const unsigned char *base, const char *container)
+static int make_view(const struct opened *image, const char *container)
 {
+    const unsigned char *base = image->base;
     char dev[PATH_MAX + 16];
     size_t root = strlen(image_name);
     static const char tail[] = "/run/npu-testbed/hardware.img";
@@ -151,7 +152,7 @@ static int make_view(const unsigned char *base, const char *container)
     int code = OK;
     for (unsigned int logic = 0; logic < IMAGE_MAX_IDS && code == OK; logic++) {
         unsigned int index = GET(node->by_logic[logic]);
-        if (index >= header_of(base)->chip_count)
+        if (index >= image->chips)
             continue;
         const struct chip_block *block = chip_block_at(base, index);
         const struct image_chip *chip = look_at_chip(block, &seen);
@@ -172,7 +173,7 @@ static int make_view(const unsigned char *base, const char *container)
         return code;
     }
     /* An MCU shows with the first chip of its card. */
-    for (unsigned int index = 0; index < header_of(base)->chip_count; index++) {
+    for (unsigned int index = 0; index < image->chips; index++) {
         const struct image_chip *chip = look_at_chip(chip_block_at(base, index), &seen);
         if (GET(chip->unit) == UNIT_NPU)
             continue;
@@ -209,24 +210,28 @@ int open_image(void)
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) ||
         (uint64_t)facts.st_size < IMAGE_CHIPS_AT)
         goto close_out;
-    const unsigned char *base = atomic_load(&dcmi_image);
-    bool is_known = base != NULL && facts.st_dev == image_dev && facts.st_ino == image_ino &&
+    const struct opened *image = atomic_load(&dcmi_image);
+    bool is_known = image != NULL && facts.st_dev == image_dev && facts.st_ino == image_ino &&
                     (uint64_t)facts.st_size == image_size;
     if (!is_known) {
         uint64_t size = (uint64_t)facts.st_size;
         unsigned char *fresh = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
         if (fresh == MAP_FAILED)
             goto close_out;
-        if (!is_valid(fresh, size)) {
+        struct opened *made = malloc(sizeof *made);
+        if (made == NULL || !is_valid(fresh, size)) {
+            free(made);
             munmap(fresh, size);
             goto close_out;
         }
-        base = fresh;
+        made->base = fresh;
+        made->chips = (unsigned int)((size - IMAGE_CHIPS_AT) / sizeof(struct chip_block));
+        image = made;
     }
     const char *container = getenv("NPU_TESTBED_CONTAINER");
     result = OK;
     if (container != NULL && container[0] != '\0')
-        result = make_view(base, container);
+        result = make_view(image, container);
     if (result != OK)
         goto close_out;
     /* An older mapping stays: another thread may be reading it. */
@@ -234,7 +239,7 @@ int open_image(void)
     image_ino = facts.st_ino;
     image_size = (uint64_t)facts.st_size;
     open_call_log(image_name);
-    atomic_store(&dcmi_image, base);
+    atomic_store(&dcmi_image, image);
 close_out:
     close(fd);
 out:

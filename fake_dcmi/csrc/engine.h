@@ -47,6 +47,7 @@ struct view {
 
 struct call {
     const unsigned char *base;
+    unsigned int chips;
     const struct view *view;
     const struct chip_block *chip;
     unsigned int function;
@@ -55,7 +56,13 @@ struct call {
     int code;
 };
 
-extern _Atomic(const unsigned char *) dcmi_image;
+/* An image that is open. The number of chips is kept, since the file could change under us. */
+struct opened {
+    const unsigned char *base;
+    unsigned int chips;
+};
+
+extern _Atomic(const struct opened *) dcmi_image;
 extern _Atomic(const struct view *) dcmi_view;
 extern _Atomic(unsigned char *) dcmi_call_log;
 
@@ -146,7 +153,7 @@ static inline const struct chip_block *chip_by(const struct call *call, const ui
 {
     unsigned int index = GET(*slot);
 
-    if (index >= GET(header_of(call->base)->chip_count))
+    if (index >= call->chips)
         return NULL;
     if (call->view != NULL && call->view->logic_ids[index] < 0)
         return NULL;
@@ -184,18 +191,31 @@ static inline const struct chip_block *chip_of_phy(const struct call *call, unsi
     return chip_by(call, &look_at_node(node_of(call->base), &seen)->by_phy[phy]);
 }
 
+/* Take hold of the image that is open; false when none is. */
+static inline bool hold_image(struct call *call)
+{
+    const struct opened *image = atomic_load_explicit(&dcmi_image, memory_order_acquire);
+
+    call->base = NULL;
+    call->view = atomic_load_explicit(&dcmi_view, memory_order_acquire);
+    call->code = OK;
+    if (image == NULL)
+        return false;
+    call->base = image->base;
+    call->chips = image->chips;
+    return true;
+}
+
 /* Begin a call: false when its answer is settled already (call->code). */
 static inline bool enter(struct call *call, unsigned int function, int card, int device,
                          int without_image)
 {
-    call->base = atomic_load_explicit(&dcmi_image, memory_order_acquire);
-    call->view = atomic_load_explicit(&dcmi_view, memory_order_acquire);
+    bool is_open = hold_image(call);
     call->chip = NULL;
     call->function = function;
     call->card_id = card;
     call->device_id = device;
-    call->code = OK;
-    if (__builtin_expect(call->base == NULL, 0)) {
+    if (__builtin_expect(!is_open, 0)) {
         call->code = without_image;
         return false;
     }
@@ -236,7 +256,7 @@ static inline int chip_code(const struct image_chip *chip, bool is_reading, bool
     int alive = GET(chip->alive);
 
     if (__builtin_expect(alive != 0, 0) && is_reading)
-        return alive;
+        return alive < 0 ? alive : INNER_ERROR;
     if (__builtin_expect(GET(chip->unit) != UNIT_NPU, 0) && !takes_mcu)
         return NOT_SUPPORTED;
     return OK;

@@ -34,10 +34,10 @@ static struct {
 static bool is_wanted(const struct image_event *event, int card_id, int device_id,
                       const struct dcmi_event_filter *filter, unsigned int *logic_id)
 {
-    struct call call = {.base = atomic_load(&dcmi_image), .view = atomic_load(&dcmi_view)};
+    struct call call;
     uint32_t seen;
 
-    if (call.base == NULL || event->logic_id >= IMAGE_MAX_IDS)
+    if (!hold_image(&call) || event->logic_id >= IMAGE_MAX_IDS)
         return false;
     const struct image_node *node = look_at_node(node_of(call.base), &seen);
     const struct chip_block *block = chip_by(&call, &node->by_logic[event->logic_id]);
@@ -130,13 +130,13 @@ static void *watch(void *unused)
 
     (void)unused;
     for (;;) {
-        const unsigned char *current = atomic_load(&dcmi_image);
-        if (current == NULL) {
+        struct call call;
+        if (!hold_image(&call)) {
             nanosleep(&limit, NULL);
             continue;
         }
-        if (current != base) {
-            base = current;
+        if (call.base != base) {
+            base = call.base;
             next = event_count(base);
         }
         uint32_t word = event_word(base);

@@ -173,7 +173,8 @@ int main(int argc, char **argv)
         return fail("Get invalid device id.", 1);
     if (open_image() != OK)
         return fail("Cmd execute failed!", 1);
-    struct call call = {.base = atomic_load(&dcmi_image), .view = atomic_load(&dcmi_view)};
+    struct call call;
+    (void)hold_image(&call);
     const struct chip_block *block = chip_of_phy(&call, (unsigned int)phy_id);
     if (block == NULL)
         return fail("Get invalid device id.", 1);
