@@ -15,7 +15,7 @@ from typing import Any
 from fake_dcmi import api
 
 MAGIC = 0x4E50555445534244  # "NPUTESBD"
-VERSION = 2
+VERSION = 3
 MAX_CARDS = 64
 MAX_CHIPS = 256
 MAX_CARD_ID = 256
@@ -24,6 +24,7 @@ MAX_IDS = 256
 MAX_ERROR_CODES = 128
 MAX_PROCESSES = 32
 MAX_VDEVICES = 32
+MAX_SWITCH_FAULTS = 64
 UTILIZATION_TYPES = 16
 EVENT_SLOTS = 2048
 MAX_RULES = 64
@@ -80,6 +81,13 @@ NODE: Fields = (
     ("vnpu_recover", "u32", 1),
     ("custom_op_recover", "u32", 1),
     ("share_recover", "u32", 1),
+    # active faults of the super-pod's switch
+    ("switch_count", "u32", 1),
+    ("switch_alarm", "u32", MAX_SWITCH_FAULTS),
+    ("switch_fault", "u32", MAX_SWITCH_FAULTS),
+    ("switch_peer", "u16", MAX_SWITCH_FAULTS),
+    ("switch_severity", "u8", MAX_SWITCH_FAULTS),
+    ("switch_raised_ms", "u64", MAX_SWITCH_FAULTS),
     ("by_pair", "u16", MAX_CARD_ID * MAX_DEVICES),
     ("by_logic", "u16", MAX_IDS),
     ("by_phy", "u16", MAX_IDS),
@@ -371,6 +379,7 @@ def c_header() -> str:
             ("IMAGE_MAX_ERROR_CODES", MAX_ERROR_CODES),
             ("IMAGE_MAX_PROCESSES", MAX_PROCESSES),
             ("IMAGE_MAX_VDEVICES", MAX_VDEVICES),
+            ("IMAGE_MAX_SWITCH_FAULTS", MAX_SWITCH_FAULTS),
             ("IMAGE_UTILIZATION_TYPES", UTILIZATION_TYPES),
             ("IMAGE_EVENT_SLOTS", EVENT_SLOTS),
             ("IMAGE_MAX_RULES", MAX_RULES),

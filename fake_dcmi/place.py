@@ -33,9 +33,14 @@ def materialize(files: Iterable[HostFile], root: Path) -> Literal["char", "file"
             path.write_text(file.text)
         elif file.kind == "artifact":
             shutil.copyfile(native.find(PROGRAMS, file.artifact), path)
+        elif file.kind == "link":
+            path.symlink_to(file.text)
+            continue
         elif not _make_device(path, file):
             devices = "file"
         os.chmod(path, file.mode)
+        if file.uid is not None and os.geteuid() == 0:
+            os.chown(path, file.uid, file.uid)
     return devices
 
 

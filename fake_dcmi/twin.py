@@ -92,7 +92,8 @@ def _value(text: str, values: Mapping[str, Any], node: Mapping[str, Any]) -> Any
     kind, count = fields[source.field]
     found = block.get(source.field, "" if kind == "char" else 0)
     if kind == "char":
-        return (found if isinstance(found, bytes) else str(found).encode())[: count - 1]
+        encoded: bytes = found if isinstance(found, bytes) else str(found).encode()
+        return encoded[: count - 1]
     if count == 1:
         return found
     items = list(found) if isinstance(found, (tuple, bytes)) else [found]
@@ -119,7 +120,7 @@ def _outs(
 
 def _scalar(param: api.Param, value: int) -> bytes:
     size = 1 if "char" in param.type else 4
-    return (int(value) & (2 ** (8 * size) - 1)).to_bytes(size, "little")
+    return (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
 def _select(
@@ -137,7 +138,7 @@ def _text(
     call: Call, values: Mapping[str, Any], arguments: Mapping[str, int]
 ) -> tuple[int, Outputs]:
     assert call.text is not None
-    raw: bytes = _value(call.text.source, values, values)
+    raw = bytes(_value(call.text.source, values, values))
     if call.text.size:
         size = arguments[call.text.size]
         kind = next(p.type for p in call.function.params if p.name == call.text.size)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator import cli_driver
 from simulator.errors import HostError, InternalError, ScenarioError, TestbedError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
 
     inject = commands.add_parser("inject", help="act on the running testbed")
-    inject.add_argument("verb", help="fault, recover, drop, return, plugin-stop, ...")
+    inject.add_argument("verb", help="fault, recover, drop, return, reset, link, pin, ...")
     inject.add_argument("words", nargs="*", metavar="KEY=VALUE")
     _add_directory(inject)
     inject.set_defaults(run=_inject)
@@ -119,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_directory(smi)
     smi.add_argument("arguments", nargs=argparse.REMAINDER)
     smi.set_defaults(run=_smi)
+
+    cli_driver.add_commands(commands)
 
     scenarios = commands.add_parser("scenarios", help="list the scenarios that come along")
     scenarios.add_argument("--json", action="store_true", help="print JSON")
@@ -147,9 +150,9 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def _directory(arguments: argparse.Namespace) -> Path:
-    from simulator.directory import base_directory
+    from simulator.directory import directory_of
 
-    return arguments.dir.absolute() if arguments.dir else base_directory() / "up"
+    return directory_of(arguments.dir)
 
 
 def _run(arguments: argparse.Namespace) -> int:

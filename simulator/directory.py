@@ -19,6 +19,11 @@ def base_directory() -> Path:
     return Path.home() / ".npu-testbed"
 
 
+def directory_of(given: Path | None) -> Path:
+    """The directory that `--dir` means."""
+    return given.absolute() if given else base_directory() / "up"
+
+
 def read_description(directory: Path) -> dict[str, Any]:
     """The running testbed's description; HostError when there is none."""
     try:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 
 from fake_dcmi import packing, support
+from fake_dcmi.host_files import PciCard
 from fake_dcmi.image import ChipState, NodeState, Rule, Value
 from simulator.hardware import script
 from simulator.hardware.model import Chip, Hardware
@@ -52,6 +53,7 @@ def image_state(
             "dcmi_version": profile.dcmi_version,
             "tool_version": hardware.driver_version,
             "family": profile.family,
+            **_switch(hardware, epoch_s),
         },
         refusals=_refusals(hardware),
         container_codes=support.container_codes(),
@@ -59,6 +61,25 @@ def image_state(
         rules=tuple(_rule(rule) for rule in hardware.rules),
         log_calls=hardware.logs_calls,
     )
+
+
+PEER_KINDS = {"cpu": 0, "npu": 1, "L2": 2, "na": 3}
+NO_FAULT_ID = 0xFFFFFFFF
+SWITCH_SEVERITY = {"NotHandleFault": 1, "SubHealthFault": 1}
+
+
+def _switch(hardware: Hardware, epoch_s: float) -> dict[str, Value]:
+    active = list(hardware.switch_faults.values())
+    return {
+        "switch_count": len(active),
+        "switch_alarm": tuple(fault.alarm_id for fault, _ in active),
+        "switch_fault": tuple(
+            NO_FAULT_ID if fault.fault_id is None else fault.fault_id for fault, _ in active
+        ),
+        "switch_peer": tuple(PEER_KINDS[fault.peer] for fault, _ in active),
+        "switch_severity": tuple(SWITCH_SEVERITY.get(fault.level, 2) for fault, _ in active),
+        "switch_raised_ms": tuple(int((epoch_s + at) * 1000) for _, at in active),
+    }
 
 
 def _rule(rule: script.Rule) -> Rule:
@@ -94,6 +115,27 @@ _ROCE_CALLS = (
     "dcmi_get_rdma_bandwidth_info", "dcmi_get_netdev_tc_stat_info", "dcmi_get_pfc_duration_info",
     "dcmi_get_device_mac", "dcmi_set_device_mac",
 )  # fmt: skip
+
+
+def pci_cards(hardware: Hardware) -> tuple[PciCard, ...]:
+    """Every chip as the kernel shows it on the PCI bus; two NUMA nodes share them."""
+    profile, half = hardware.profile, max(1, len(hardware) // 2)
+    return tuple(
+        PciCard(
+            address=f"0000:{chip.bus:02x}:00.0",
+            vendor=profile.pci_vendor,
+            device=profile.pci_device,
+            numa_node=min(1, chip.index // half),
+            cpus=near_cpus(hardware, chip),
+        )
+        for chip in hardware
+    )
+
+
+def near_cpus(hardware: Hardware, chip: Chip) -> str:
+    """The CPUs near a chip; a host of 192 is shared out evenly."""
+    span = 192 // max(1, len(hardware))
+    return f"{chip.index * span}-{chip.index * span + span - 1}"
 
 
 def die_words(hardware: Hardware, chip: Chip, salt: int) -> tuple[int, ...]:
@@ -239,7 +281,6 @@ def _readings(hardware: Hardware, chip: Chip, read: Readings) -> dict[str, Value
 
 def _identity(hardware: Hardware, chip: Chip) -> dict[str, Value]:
     profile = hardware.profile
-    span = 192 // max(1, len(hardware))
     other = chip.card_id + (hardware.cards // 2) * (1 if chip.card_id < hardware.cards // 2 else -1)
     no_brother = profile.family != "910A3" or profile.mainboard_id in (0x1C, 0x1D)
     pod = profile.super_pod_size
@@ -273,7 +314,7 @@ def _identity(hardware: Hardware, chip: Chip) -> dict[str, Value]:
         "chip_name": profile.chip_name,
         "chip_version": profile.chip_version,
         "npu_name": profile.npu_name or profile.chip_name,
-        "affinity": f"{chip.index * span}-{chip.index * span + span - 1}",
+        "affinity": near_cpus(hardware, chip),
         "product_type": profile.product_type,
         "product": profile.product,
         "model": profile.product,

@@ -39,8 +39,10 @@ from simulator.control import ControlServer, Handler
 from simulator.directory import DESCRIPTION, base_directory
 from simulator.driver_socket import DriverSocket
 from simulator.errors import HostError
+from simulator.guard import refuse_real_npus
 from simulator.hardware import faults
 from simulator.hardware.model import FaultEvent as HardwareEvent
+from simulator.hardware.model import Process
 from simulator.kernel.chance import Chance
 from simulator.kernel.clock import Timer, WallClock
 from simulator.kernel.journal import Journal
@@ -48,7 +50,7 @@ from simulator.node import Node
 from simulator.runtime import containerd_config
 from simulator.runtime.live import CONFIG, LiveRuntime, detect, end_leftovers
 from simulator.scenario.hardware_verbs import change_of
-from simulator.scenario.host import make_hardware
+from simulator.scenario.host import host_breaks, make_hardware
 from simulator.scenario.schema import InjectFault, Scenario
 from simulator.testbed import Change
 
@@ -60,6 +62,7 @@ NODE_NAME = "n1"
 START_S = 30.0
 CALL_S = 30.0
 RECHECK_S = 0.25
+CONTAINER_MEMORY_MB = 1024  # what a container is taken to use of each chip's memory
 READINGS_S = 1.0  # how often readings that move are shown anew
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -74,6 +77,7 @@ class LiveTestbed:
     def __init__(
         self, scenario: Scenario, directory: Path, *, seed: int | None = None, port: int = 0
     ) -> None:
+        refuse_real_npus()
         self._scenario = scenario
         self._seed = scenario.seed if seed is None else seed
         self.directory = directory.absolute()
@@ -89,6 +93,7 @@ class LiveTestbed:
         self._driver: DriverSocket | None = None
         self._hardware_timer: Timer | None = None
         self._released = 0
+        self._occupants: dict[tuple[str, str], int] = {}
         self._api: ApiServer | None = None
         self._sockets: PluginSockets | None = None
         self._runtime: LiveRuntime | None = None
@@ -242,6 +247,23 @@ class LiveTestbed:
         assert self._runtime is not None
         self._runtime.kill_pod(uid, grace_s)
 
+    # --- the cards, told who computes on them
+
+    def occupy(self, uid: str, container: str, phy_ids: tuple[int, ...]) -> None:
+        assert self._runtime is not None
+        pid = self._runtime.pid_of(uid, container)
+        process = Process(pid=pid, name=container, memory_mb=CONTAINER_MEMORY_MB)
+        self._occupants[uid, container] = pid
+        for chip in filter(None, map(self.hardware.by_phy, phy_ids)):
+            self.hardware.start_process(chip, process, self._clock.now())
+        self._tell([])
+
+    def vacate(self, uid: str, container: str) -> None:
+        pid = self._occupants.pop((uid, container), 0)
+        for chip in self.hardware:
+            self.hardware.end_process(chip, pid, self._clock.now())
+        self._tell([])
+
     # --- inside
 
     async def _start(self, port: int) -> None:
@@ -281,7 +303,7 @@ class LiveTestbed:
             config=self.root / CONFIG,
         )
         await asyncio.to_thread(self._runtime.prepare)
-        self._node.attach(self, self._sockets)
+        self._node.attach(self, self._sockets, self)
         store = self._cluster.store
         if scenario.runtime.runtime_class == "present":
             store.create("runtimeclasses", deployment.runtime_class())
@@ -325,10 +347,12 @@ class LiveTestbed:
 
     def _place_files(self) -> None:
         files = host_files.plan(
-            phy_ids=[card.phy_id for card in self.hardware],
+            phy_ids=[chip.phy_id for chip in self.hardware],
             driver_version=self.hardware.driver_version,
             fault_levels=faults.fault_levels(),
-            library=self._scenario.node.library,
+            pci=faces.pci_cards(self.hardware),
+            has_switch_library=self.hardware.profile.super_pod_size > 0,
+            breaks=host_breaks(self._scenario),
         )
         self.device_files = place.materialize(files, self.root)
         boot_id = int(self._clock.epoch())

@@ -6,6 +6,7 @@ translation between the rooms and the journal entries of what passes between the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -61,6 +62,13 @@ class PluginLink(Protocol):
     def wipe(self) -> None: ...
 
 
+class Chips(Protocol):
+    """The cards, told which container computes on which chips (by physical id)."""
+
+    def occupy(self, uid: str, container: str, phy_ids: tuple[int, ...]) -> None: ...
+    def vacate(self, uid: str, container: str) -> None: ...
+
+
 class Node:
     """A node; `attach` gives it its ports before `start`."""
 
@@ -80,6 +88,8 @@ class Node:
         self._journal = journal
         self._runtime: Runtime
         self._plugins: PluginLink
+        self._chips: Chips
+        self._given: dict[tuple[str, str], tuple[int, ...]] = {}  # chips of each container
         self._timers: dict[str, Timer] = {}
         self.kubelet = Kubelet(
             identity,
@@ -89,8 +99,8 @@ class Node:
             settings=settings,
         )
 
-    def attach(self, runtime: Runtime, plugins: PluginLink) -> None:
-        self._runtime, self._plugins = runtime, plugins
+    def attach(self, runtime: Runtime, plugins: PluginLink, chips: Chips) -> None:
+        self._runtime, self._plugins, self._chips = runtime, plugins, chips
 
     def start(self) -> None:
         self._apply(self.kubelet.start(self._now()))
@@ -159,6 +169,8 @@ class Node:
 
     def container_started(self, uid: str, name: str, container_id: str) -> None:
         self._journal.record("container.started", uid=uid, container=name)
+        if self._given.get((uid, name)):
+            self._chips.occupy(uid, name, self._given[uid, name])
         self._apply(self.kubelet.container_started(uid, name, container_id, self._now()))
 
     def container_failed(self, uid: str, name: str, reason: str, text: str) -> None:
@@ -167,6 +179,8 @@ class Node:
 
     def container_exited(self, uid: str, name: str, code: int, reason: str) -> None:
         self._journal.record("container.exited", uid=uid, container=name, code=code)
+        if self._given.pop((uid, name), ()):
+            self._chips.vacate(uid, name)
         self._apply(self.kubelet.container_exited(uid, name, code, reason, "", self._now()))
 
     def pod_stopped(self, uid: str) -> None:
@@ -236,6 +250,7 @@ class Node:
                 self._runtime.run_sandbox(pod, handler)
             case StartContainer(pod, container, attempt, options):
                 record("container.start", pod=pod["metadata"]["name"], container=container)
+                self._given[str(pod["metadata"]["uid"]), container] = _phy_ids(options)
                 self._runtime.start_container(pod, container, attempt, options)
             case KillContainer(uid, container, grace_s):
                 self._runtime.kill_container(uid, container, grace_s)
@@ -285,3 +300,14 @@ class Node:
         self._journal.record("node.status", node=self.name, **extended)
         node["status"] = dict(status)
         self._cluster.store.update("nodes", node, only_status=True)
+
+
+def _phy_ids(options: AllocateResponse) -> tuple[int, ...]:
+    """The chips an Allocate answer hands out: by variable, or as device files."""
+    listed = options.envs.get("ASCEND_VISIBLE_DEVICES", "")
+    numbers = [int(part) for part in listed.split(",") if part.isdecimal()]
+    for device in options.devices:
+        found = re.fullmatch(r"/dev/davinci(\d+)", device.container_path)
+        if found:
+            numbers.append(int(found[1]))
+    return tuple(dict.fromkeys(numbers))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fake_dcmi.host_files import FOREIGN_UID, SHARED_DEVICES
 from fake_kubelet.device_manager import (
     Device,
     PluginOptions,
@@ -25,7 +26,7 @@ from simulator.gates import Answer, ApiRefused, CardState, ConfiguredRuntime, Ob
 from simulator.hardware import faults
 from simulator.hardware.dcmi import ModelDcmi
 from simulator.hardware.faults import HEALTH_WORDS
-from simulator.hardware.model import FaultEvent, Hardware
+from simulator.hardware.model import FaultEvent, Hardware, Process
 from simulator.hardware.script import CallScript
 from simulator.kernel.chance import Chance
 from simulator.kernel.clock import Timer, VirtualClock
@@ -38,13 +39,15 @@ from simulator.plugin.survey import DriverFailure, Survey, survey
 from simulator.runtime import containerd_config, edit, images, workload
 from simulator.runtime.model import ModelRuntime
 from simulator.scenario import verbs
-from simulator.scenario.host import make_hardware
+from simulator.scenario.host import host_breaks, make_hardware
 from simulator.scenario.schema import InjectFault, Scenario
 from simulator.testbed import Change
 
 NODE_NAME = "n1"
 LIBRARY_PLACE = f"{library.DRIVER_DIRECTORIES[1]}/{library.LIBRARY}"
 KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
+FIRST_PID = 10_000
+CONTAINER_MEMORY_MB = 1024  # what a container is taken to use of each chip's memory
 CONFIG_PATH = "/etc/containerd/config.toml"
 
 
@@ -54,7 +57,7 @@ class SimHost:
     def __init__(self, scenario: Scenario, hardware: Hardware, now: Callable[[], float]) -> None:
         self._now = now
         self.platform = "linux/amd64"
-        self.library = scenario.node.library
+        self._breaks = host_breaks(scenario)
         self.has_kubelet_socket = False
         self._hardware = hardware
         self._binary = scenario.runtime.binary
@@ -78,11 +81,14 @@ class SimHost:
 
     def file(self, path: str) -> library.FileFact | None:
         """Owner and mode of a path of the driver package."""
+        breaks = self._breaks
         if path == LIBRARY_PLACE:
-            if self.library == "missing":
+            if "library-missing" in breaks:
                 return None
-            mode = 0o100664 if self.library == "group-writable" else 0o100644
-            return library.FileFact(mode=mode, uid=0)
+            mode = 0o100664 if "library-group-writable" in breaks else 0o100644
+            return library.FileFact(mode=mode, uid=FOREIGN_UID if "library-owner" in breaks else 0)
+        if path == LIBRARY_PLACE.rsplit("/", 1)[0] and "directory-group-writable" in breaks:
+            return library.FileFact(mode=0o40775, uid=0)
         is_parent = not path or LIBRARY_PLACE.startswith(f"{path}/")
         return library.FileFact(mode=0o40755, uid=0) if is_parent else None
 
@@ -97,7 +103,7 @@ class SimHost:
     def host(self) -> edit.Host:
         return edit.Host(
             device=self._device,
-            exists=lambda path: self.library != "missing" and path in edit.DRIVER_PATHS,
+            exists=lambda path: self._has_driver() and path in edit.DRIVER_PATHS,
             source=lambda path: path,
             has_manager=self.library_refusal() is None,
         )
@@ -122,10 +128,15 @@ class SimHost:
             self._hardware, now=self._now, rules=lambda: self._hardware.rules, script=script
         )
 
+    def _has_driver(self) -> bool:
+        return "library-missing" not in self._breaks
+
     def _device(self, path: str) -> edit.HostNode | None:
-        shared = ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist")
-        names = {f"/dev/{name}" for name in shared}
-        names |= {f"/dev/davinci{chip.phy_id}" for chip in self._hardware}
+        names = {f"/dev/{name}" for name in SHARED_DEVICES}
+        if "manager-missing" in self._breaks:
+            names.remove("/dev/davinci_manager")
+        if not self._breaks & {"devices-missing", "devices-plain"}:
+            names |= {f"/dev/davinci{chip.phy_id}" for chip in self._hardware}
         return edit.HostNode(kind="c", major=1, minor=3, mode=0o660) if path in names else None
 
 
@@ -140,6 +151,8 @@ class SimTestbed:
         self.hardware = make_hardware(scenario, self.chance.seed)
         self.host = SimHost(scenario, self.hardware, self.clock.now)
         self._hardware_timer: Timer | None = None
+        self._processes = 0
+        self._occupants: dict[tuple[str, str], int] = {}
         self.cluster = Cluster(
             now=self.clock.epoch,
             uid=lambda: self.chance.uid("objects"),
@@ -157,7 +170,7 @@ class SimTestbed:
         self._plugins: dict[tuple[str, str], PluginModel] = {}
         self._clients: dict[int, PluginModel] = {}
         self.runtime = ModelRuntime(self.host, self, self.node, self.clock.call_later)
-        self.node.attach(_RuntimeAdapter(self.runtime), self)
+        self.node.attach(_RuntimeAdapter(self.runtime), self, self)
         self._start()
 
     # --- verbs
@@ -242,6 +255,22 @@ class SimTestbed:
 
     def wipe(self) -> None:
         self.host.has_kubelet_socket = self._scenario.kubelet.socket == "present"
+
+    # --- the cards, told who computes on them
+
+    def occupy(self, uid: str, container: str, phy_ids: tuple[int, ...]) -> None:
+        self._processes += 1
+        process = Process(
+            pid=FIRST_PID + self._processes, name=container, memory_mb=CONTAINER_MEMORY_MB
+        )
+        self._occupants[uid, container] = process.pid
+        for chip in filter(None, map(self.hardware.by_phy, phy_ids)):
+            self.hardware.start_process(chip, process, self.clock.now())
+
+    def vacate(self, uid: str, container: str) -> None:
+        pid = self._occupants.pop((uid, container), 0)
+        for chip in self.hardware:
+            self.hardware.end_process(chip, pid, self.clock.now())
 
     # --- host programs: the plugin's process
 

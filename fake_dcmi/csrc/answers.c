@@ -329,10 +329,10 @@ void answer_error_text(struct call *call, unsigned int code, unsigned char *text
 
     if (!needs(call, size > 0))
         return;
-    if (known == NULL || known->text[0] == '\0')
+    if (known == NULL || fault_words[known->text] == '\0')
         snprintf((char *)text, (size_t)size, "%u", code);
     else
-        snprintf((char *)text, (size_t)size, "%s", known->text);
+        snprintf((char *)text, (size_t)size, "%s", fault_words + known->text);
 }
 
 /* An event as a subscriber gets it. */
@@ -342,6 +342,8 @@ void fill_event(struct dcmi_event *out, const struct image_event *event, unsigne
     const struct fault_text *known = text_of(event->code);
     static const char *const assertions[] = {"recover", "occur", "one-off"};
     const char *assertion = event->assertion < 3 ? assertions[event->assertion] : "unknown";
+
+    const char *sensor = known != NULL ? fault_words + known->sensor : "unknown";
 
     memset(out, 0, sizeof *out);
     struct dcmi_dms_fault_event *fault = &out->event_t.dms_event;
@@ -358,8 +360,8 @@ void fill_event(struct dcmi_event *out, const struct image_event *event, unsigne
     snprintf(fault->event_name, sizeof fault->event_name,
              "node type=%s, node id=0-0, sensor type=%s, sensor name=%s, event state=0x%x, "
              "time=%llu, %s",
-             known != NULL ? known->node : "unknown", known != NULL ? known->sensor : "unknown",
-             known != NULL ? known->sensor : "unknown", event->code & 0x1FFu,
+             known != NULL ? fault_words + known->node : "unknown", sensor, sensor,
+             event->code & 0x1FFu,
              (unsigned long long)event->raised_ms, assertion);
 }
 

@@ -2,809 +2,1227 @@
 #ifndef NPU_TESTBED_FAULT_TEXTS_H
 #define NPU_TESTBED_FAULT_TEXTS_H
 
+static const char fault_words[] =
+    "BASE_SERVCIE" "\0"
+    "Heartbeat Sensor" "\0"
+    "card dropped: heartbeat between host and device lost. The plugin also synthesises it when dcmi_get_device_health returns -8012" "\0"
+    "UB" "\0"
+    "UnifiedBus: heartbeat lost, seen by the second monitor" "\0"
+    "HCCP" "\0"
+    "Safety State" "\0"
+    "HCCP (communication) process: retry timed out on the port/channel" "\0"
+    "DRV_KERNEL" "\0"
+    "General Software" "\0"
+    "DRV KERNEL: software failed and cannot recover by itself" "\0"
+    "SOC" "\0"
+    "Expiration Status" "\0"
+    "SoC: certificate close to expiry" "\0"
+    "SoC: certificate expired" "\0"
+    "SoC: revocation list close to expiry" "\0"
+    "SoC: revocation list expired" "\0"
+    "SoC: CA certificate close to expiry" "\0"
+    "SoC: CA certificate expired" "\0"
+    "Check Sensor" "\0"
+    "SoC: self-check of computation results failed (precision-sensitive feature)" "\0"
+    "SoC: stress check found a high-risk computing fault" "\0"
+    "SoC: stress check found a low-risk computing anomaly" "\0"
+    "CPU_CORE" "\0"
+    "RAS State" "\0"
+    "CPU core: parity/check error" "\0"
+    "CPU core: correctable single-bit ECC errors above the threshold" "\0"
+    "CPU core: multi-bit ECC error in on-chip RAM" "\0"
+    "L3D" "\0"
+    "L3D: internal configuration error (often software)" "\0"
+    "L3D: correctable single-bit ECC errors above the threshold" "\0"
+    "L3D: multi-bit ECC error in on-chip RAM" "\0"
+    "L3T" "\0"
+    "L3T: internal configuration error (often software)" "\0"
+    "L3T: correctable single-bit ECC errors above the threshold" "\0"
+    "L3T: multi-bit ECC error in on-chip RAM" "\0"
+    "GIC" "\0"
+    "GIC: bus access error (frequently a bad address from software)" "\0"
+    "MN" "\0"
+    "MN: bus access error (frequently a bad address from software)" "\0"
+    "SIOE" "\0"
+    "SIOE: internal module error" "\0"
+    "SLLC" "\0"
+    "SLLC: internal module error" "\0"
+    "SLLC: parity/check error" "\0"
+    "SLLC: correctable single-bit ECC errors above the threshold" "\0"
+    "SLLC: bus access error (frequently a bad address from software)" "\0"
+    "PCIE" "\0"
+    "PCIe: internal module error" "\0"
+    "PCIe: correctable single-bit ECC errors above the threshold" "\0"
+    "PCIe: multi-bit ECC error in on-chip RAM" "\0"
+    "ROCE" "\0"
+    "RoCE engine: internal module error" "\0"
+    "RoCE engine: internal configuration error (often software)" "\0"
+    "RoCE engine: multi-bit ECC error in on-chip RAM" "\0"
+    "RoCE engine: bus access error (frequently a bad address from software)" "\0"
+    "RoCE engine: operation timed out" "\0"
+    "NIC" "\0"
+    "NIC: internal module error" "\0"
+    "NIC: internal configuration error (often software)" "\0"
+    "NIC: correctable single-bit ECC errors above the threshold" "\0"
+    "NIC: multi-bit ECC error in on-chip RAM" "\0"
+    "NIC: bus access error (frequently a bad address from software)" "\0"
+    "TS" "\0"
+    "task scheduler: multi-bit ECC error in on-chip RAM" "\0"
+    "AIC" "\0"
+    "AI Core cube (AIC): internal module error" "\0"
+    "AI Core cube (AIC): module error that a module reset could not clear" "\0"
+    "AI Core cube (AIC): illegal input from upstream" "\0"
+    "AI Core cube (AIC): internal configuration error (often software)" "\0"
+    "AI Core cube (AIC): correctable single-bit ECC errors above the threshold" "\0"
+    "AI Core cube (AIC): multi-bit ECC error in on-chip RAM" "\0"
+    "AI Core cube (AIC): bus access error (frequently a bad address from software)" "\0"
+    "AI Core cube (AIC): operation timed out" "\0"
+    "AI Core cube (AIC): poisoned data consumed" "\0"
+    "AIV" "\0"
+    "AI Core vector (AIV): internal module error" "\0"
+    "AI Core vector (AIV): module error that a module reset could not clear" "\0"
+    "AI Core vector (AIV): illegal input from upstream" "\0"
+    "AI Core vector (AIV): correctable single-bit ECC errors above the threshold" "\0"
+    "AI Core vector (AIV): multi-bit ECC error in on-chip RAM" "\0"
+    "AI Core vector (AIV): bus access error (frequently a bad address from software)" "\0"
+    "AI Core vector (AIV): operation timed out" "\0"
+    "AI Core vector (AIV): poisoned data consumed" "\0"
+    "L2BUF" "\0"
+    "L2 buffer: internal configuration error (often software)" "\0"
+    "L2 buffer: correctable single-bit ECC errors above the threshold" "\0"
+    "L2 buffer: multi-bit ECC error in on-chip RAM" "\0"
+    "SDMA" "\0"
+    "SDMA: internal module error" "\0"
+    "SDMA: internal configuration error (often software)" "\0"
+    "SDMA: multi-bit ECC error in on-chip RAM" "\0"
+    "SDMA: bus access error (frequently a bad address from software)" "\0"
+    "JPEGD" "\0"
+    "JPEGD: module error that a module reset could not clear" "\0"
+    "JPEGD: bus access error (frequently a bad address from software)" "\0"
+    "JPEGE" "\0"
+    "JPEGE: internal module error" "\0"
+    "JPEGE: module error that a module reset could not clear" "\0"
+    "JPEGE: bus access error (frequently a bad address from software)" "\0"
+    "VDEC" "\0"
+    "VDEC: multi-bit ECC error in on-chip RAM" "\0"
+    "VENC" "\0"
+    "VENC: internal module error" "\0"
+    "VENC: operation timed out" "\0"
+    "VPC" "\0"
+    "VPC: internal module error" "\0"
+    "VPC: module error that a module reset could not clear" "\0"
+    "VPC: internal configuration error (often software)" "\0"
+    "VPC: single-bit ECC error that could not be corrected" "\0"
+    "VPC: multi-bit ECC error in on-chip RAM" "\0"
+    "DDR" "\0"
+    "Temperature" "\0"
+    "DDR/DDR controller: temperature passed its lower non-critical limit (falling)" "\0"
+    "DDR/DDR controller: temperature passed its upper non-critical limit (rising)" "\0"
+    "Memory" "\0"
+    "DDR/DDR controller: uncorrectable (multi-bit) memory ECC error on access" "\0"
+    "DDR/DDR controller: memory scrub hit a stuck/uncorrectable bit" "\0"
+    "DDR/DDR controller: correctable memory ECC errors reached the logging limit" "\0"
+    "DDR/DDR controller: internal module error" "\0"
+    "DDR/DDR controller: correctable single-bit ECC errors above the threshold" "\0"
+    "DDR/DDR controller: multi-bit ECC error in on-chip RAM" "\0"
+    "DDR/DDR controller: bus access error (frequently a bad address from software)" "\0"
+    "DDR/DDR controller: operation timed out" "\0"
+    "Memory Err Rec" "\0"
+    "DDR/DDR controller: new multi-bit ECC address recorded (hit by a service access)" "\0"
+    "DDR/DDR controller: recorded multi-bit ECC rows reached the first threshold (16 for HBM)" "\0"
+    "DDR/DDR controller: recorded multi-bit ECC rows reached the upper limit (64)" "\0"
+    "HBM" "\0"
+    "HBM/HBM controller: temperature passed its upper critical limit (rising)" "\0"
+    "HBM/HBM controller: temperature passed its upper fatal limit (rising)" "\0"
+    "HBM/HBM controller: uncorrectable (multi-bit) memory ECC error on access" "\0"
+    "HBM/HBM controller: correctable memory ECC errors reached the logging limit" "\0"
+    "HBM/HBM controller: uncorrectable ECC error found by background scrubbing" "\0"
+    "HBM/HBM controller: internal module error" "\0"
+    "HBM/HBM controller: parity/check error" "\0"
+    "HBM/HBM controller: correctable single-bit ECC errors above the threshold" "\0"
+    "HBM/HBM controller: multi-bit ECC error in on-chip RAM" "\0"
+    "HBM/HBM controller: operation timed out" "\0"
+    "HBM/HBM controller: data-line parity error" "\0"
+    "HBM/HBM controller: new multi-bit ECC address recorded (hit by a service access)" "\0"
+    "HBM/HBM controller: recorded multi-bit ECC rows reached the first threshold (16 for HBM)" "\0"
+    "HBM/HBM controller: recorded multi-bit ECC rows reached the upper limit (64)" "\0"
+    "HBM/HBM controller: uncorrectable-error interrupt storm masked" "\0"
+    "HBM/HBM controller: memory in sub-health" "\0"
+    "LPM" "\0"
+    "low-power manager: temperature passed its upper non-critical limit (rising)" "\0"
+    "Power Supply" "\0"
+    "low-power manager: supply output outside its range while the supply is still present (over-current/out-of-range)" "\0"
+    "low-power manager: software current/power limiting of the supply did not take effect" "\0"
+    "Power" "\0"
+    "low-power manager: power unit (PMBus) not reachable or raising an alert" "\0"
+    "System Firm Prog" "\0"
+    "low-power manager: firmware hang during boot/run" "\0"
+    "low-power manager: heartbeat lost" "\0"
+    "low-power manager: internal configuration error (often software)" "\0"
+    "low-power manager: multi-bit ECC error in on-chip RAM" "\0"
+    "low-power manager: bus access error (frequently a bad address from software)" "\0"
+    "Scheduler Sensor" "\0"
+    "low-power manager: temperature-sensor block stopped answering" "\0"
+    "Chip Hardware" "\0"
+    "low-power manager: voltage-adjust function abnormal" "\0"
+    "low-power manager: frequency-adjust function abnormal" "\0"
+    "low-power manager: current-sense function abnormal" "\0"
+    "low-power manager: power-management events or data not reported" "\0"
+    "HSM" "\0"
+    "security module: heartbeat lost" "\0"
+    "security module: parity/check error" "\0"
+    "security module: multi-bit ECC error in on-chip RAM" "\0"
+    "security module: bus access error (frequently a bad address from software)" "\0"
+    "Crypto Sensor" "\0"
+    "security module: crypto algorithm block failed" "\0"
+    "security module: key-management block failed" "\0"
+    "security module: tamper/attack protection tripped" "\0"
+    "SAFE_SEC" "\0"
+    "SAFE SEC: internal module error" "\0"
+    "SAFE SEC: multi-bit ECC error in on-chip RAM" "\0"
+    "DDRA" "\0"
+    "DDR agent: internal module error" "\0"
+    "DDR agent: internal configuration error (often software)" "\0"
+    "DDR agent: correctable single-bit ECC errors above the threshold" "\0"
+    "DDR agent: multi-bit ECC error in on-chip RAM" "\0"
+    "DDR agent: operation timed out" "\0"
+    "HBMA" "\0"
+    "HBM agent: memory mirror copies both damaged" "\0"
+    "HBM agent: internal module error" "\0"
+    "HBM agent: internal configuration error (often software)" "\0"
+    "HBM agent: correctable single-bit ECC errors above the threshold" "\0"
+    "HBM agent: multi-bit ECC error in on-chip RAM" "\0"
+    "HBM agent: bus access error (frequently a bad address from software)" "\0"
+    "HWTS_S_TS" "\0"
+    "hardware task scheduler (HWTS/STARS): internal configuration error (often software)" "\0"
+    "hardware task scheduler (HWTS/STARS): correctable single-bit ECC errors above the threshold" "\0"
+    "hardware task scheduler (HWTS/STARS): multi-bit ECC error in on-chip RAM" "\0"
+    "hardware task scheduler (HWTS/STARS): bus access error (frequently a bad address from software)" "\0"
+    "hardware task scheduler (HWTS/STARS): reporting channel broken" "\0"
+    "hardware task scheduler (HWTS/STARS): RTSQ queue resource stuck" "\0"
+    "hardware task scheduler (HWTS/STARS): ACSQ queue resource stuck" "\0"
+    "hardware task scheduler (HWTS/STARS): PCIe-DMA channel resource stuck" "\0"
+    "TSCPU" "\0"
+    "TSCPU: heartbeat lost" "\0"
+    "TSCPU: internal module error" "\0"
+    "TSCPU: parity/check error" "\0"
+    "PORT" "\0"
+    "RoCE network port: multi-bit ECC error in on-chip RAM" "\0"
+    "RoCE network port: link/port abnormal" "\0"
+    "RoCE network port: link went from up to down" "\0"
+    "RoCE network port: some lanes dropped" "\0"
+    "RoCE network port: secondary port link went from up to down" "\0"
+    "AO_SUBSYS" "\0"
+    "Voltage" "\0"
+    "" "\0"
+    "TSFW" "\0"
+    "task-scheduler firmware: heartbeat lost" "\0"
+    "task-scheduler firmware: internal module error" "\0"
+    "DSA" "\0"
+    "DSA: correctable single-bit ECC errors above the threshold" "\0"
+    "DSA: multi-bit ECC error in on-chip RAM" "\0"
+    "DSA: operation timed out" "\0"
+    "TS_DISP" "\0"
+    "TS DISP: illegal input from upstream" "\0"
+    "TS DISP: configuration error (software or hardware)" "\0"
+    "TS DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "TS DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "TS_AA" "\0"
+    "TS AA: configuration error (software or hardware)" "\0"
+    "TS AA: parity/check error" "\0"
+    "TS AA: bus access error (frequently a bad address from software)" "\0"
+    "TS_SMMU" "\0"
+    "TS SMMU: operation timed out" "\0"
+    "AIC_DISP" "\0"
+    "AIC DISP: illegal input from upstream" "\0"
+    "AIC DISP: configuration error (software or hardware)" "\0"
+    "AIC DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "AIC DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "AIC_AA" "\0"
+    "AIC AA: configuration error (software or hardware)" "\0"
+    "AIC AA: parity/check error" "\0"
+    "AIC AA: bus access error (frequently a bad address from software)" "\0"
+    "AIC_SMMU" "\0"
+    "AIC SMMU: operation timed out" "\0"
+    "AIV_SMMU" "\0"
+    "AIV SMMU: operation timed out" "\0"
+    "DVPPSUB_DISP" "\0"
+    "DVPPSUB DISP: illegal input from upstream" "\0"
+    "DVPPSUB DISP: configuration error (software or hardware)" "\0"
+    "DVPPSUB DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "DVPPSUB DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "DVPPSUB_AA" "\0"
+    "DVPPSUB AA: configuration error (software or hardware)" "\0"
+    "DVPPSUB AA: parity/check error" "\0"
+    "DVPPSUB AA: bus access error (frequently a bad address from software)" "\0"
+    "DVPPSUB_SMMU" "\0"
+    "DVPPSUB SMMU: correctable single-bit ECC errors above the threshold" "\0"
+    "DVPPSUB SMMU: operation timed out" "\0"
+    "ISPSUB_DISP" "\0"
+    "ISPSUB DISP: illegal input from upstream" "\0"
+    "ISPSUB DISP: configuration error (software or hardware)" "\0"
+    "ISPSUB DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "ISPSUB DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "AOSUB_DISP" "\0"
+    "AOSUB DISP: illegal input from upstream" "\0"
+    "AOSUB DISP: configuration error (software or hardware)" "\0"
+    "AOSUB DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "AOSUB DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "PERI_DISP" "\0"
+    "PERI DISP: illegal input from upstream" "\0"
+    "PERI DISP: configuration error (software or hardware)" "\0"
+    "PERI DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "PERI DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "PERI_AA" "\0"
+    "PERI AA: bus access error (frequently a bad address from software)" "\0"
+    "IO_DISP" "\0"
+    "IO DISP: illegal input from upstream" "\0"
+    "IO DISP: configuration error (software or hardware)" "\0"
+    "IO DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "IO DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "IO_AA" "\0"
+    "IO AA: bus access error (frequently a bad address from software)" "\0"
+    "node type 0xBF: illegal input from upstream" "\0"
+    "node type 0xBF: configuration error (software or hardware)" "\0"
+    "node type 0xBF: correctable single-bit ECC errors above the threshold" "\0"
+    "node type 0xBF: multi-bit ECC error in on-chip RAM" "\0"
+    "DSA_DISP" "\0"
+    "DSA DISP: illegal input from upstream" "\0"
+    "DSA DISP: configuration error (software or hardware)" "\0"
+    "DSA DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "DSA DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "NIC_DISP" "\0"
+    "NIC DISP: illegal input from upstream" "\0"
+    "NIC DISP: configuration error (software or hardware)" "\0"
+    "NIC DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "NIC DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "PCIE_DISP" "\0"
+    "PCIE DISP: illegal input from upstream" "\0"
+    "PCIE DISP: configuration error (software or hardware)" "\0"
+    "PCIE DISP: correctable single-bit ECC errors above the threshold" "\0"
+    "PCIE DISP: multi-bit ECC error in on-chip RAM" "\0"
+    "node type 0xCC: correctable single-bit ECC errors above the threshold" "\0"
+    "node type 0xCC: multi-bit ECC error in on-chip RAM" "\0"
+    "node type 0xCC: bus access error (frequently a bad address from software)" "\0"
+    "HCCS" "\0"
+    "HCCS: internal configuration error (often software)" "\0"
+    "HCCS: correctable single-bit ECC errors above the threshold" "\0"
+    "HCCS: operation timed out" "\0"
+    "HCCS: link/port abnormal" "\0"
+    "HCCS: some lanes dropped" "\0"
+    "EMMC" "\0"
+    "EMMC: internal module error" "\0"
+    "HCCS_PORT" "\0"
+    "Extend Sensor" "\0"
+    "HCCS PORT: link diagnosis found an anomaly" "\0"
+    "IMU" "\0"
+    "IMU: heartbeat lost" "\0"
+    "ROH" "\0"
+    "RoH: internal configuration error (often software)" "\0"
+    "RoH: multi-bit ECC error in on-chip RAM" "\0"
+    "RoH: link/port abnormal" "\0"
+    "ROH_PORT" "\0"
+    "RoH port: some lanes dropped" "\0"
+    "UnifiedBus: heartbeat lost" "\0"
+    "UnifiedBus: internal module error" "\0"
+    "UnifiedBus: configuration error (software or hardware)" "\0"
+    "UnifiedBus: multi-bit ECC error in on-chip RAM" "\0"
+    "UnifiedBus: bus access error (frequently a bad address from software)" "\0"
+    "UB Sensor" "\0"
+    "UnifiedBus: remote data error on synchronous remote memory access" "\0"
+    "UnifiedBus: port error on synchronous remote memory access" "\0"
+    "UnifiedBus: network timeout on synchronous remote memory access" "\0"
+    "UnifiedBus: remote side misconfigured for synchronous remote memory access" "\0"
+    "UnifiedBus: local side misconfigured for synchronous remote memory access" "\0"
+    "UnifiedBus: remote resource space abnormal on synchronous access" "\0"
+    "UnifiedBus: network error on synchronous remote memory access" "\0"
+    "UB_PORT" "\0"
+    "UnifiedBus port: multi-bit ECC error in on-chip RAM" "\0"
+    "UnifiedBus port: link/port abnormal" "\0"
+    "UnifiedBus port: link went from up to down" "\0"
+    "UnifiedBus port: some lanes dropped" "\0"
+    "CCU" "\0"
+    "collective communication unit: internal module error" "\0"
+    "collective communication unit: illegal input from upstream" "\0"
+    "collective communication unit: configuration error (software or hardware)" "\0"
+    "collective communication unit: multi-bit ECC error in on-chip RAM" "\0"
+    "collective communication unit: bus access error (frequently a bad address from software)" "\0"
+    "collective communication unit: poisoned data consumed" "\0"
+    "UBSUB_DISP" "\0"
+    "UBSUB DISP: illegal input from upstream" "\0"
+    "UBSUB DISP: configuration error (software or hardware)" "\0"
+    "UBSUB_AA" "\0"
+    "UBSUB AA: configuration error (software or hardware)" "\0"
+    "UBSUB AA: bus access error (frequently a bad address from software)" "\0"
+    "node type 0xE1: internal module error" "\0"
+    "DSA_SMMU" "\0"
+    "DSA SMMU: operation timed out" "\0"
+    "PCIE_SMMU" "\0"
+    "PCIE SMMU: operation timed out" "\0"
+    "NIC_SMMU" "\0"
+    "NIC SMMU: operation timed out" "\0"
+    "HSCB" "\0"
+    "HSCB: internal configuration error (often software)" "\0"
+    "HSCB: bus access error (frequently a bad address from software)" "\0"
+    "PROC_MGR" "\0"
+    "process manager: process failed to start or died" "\0"
+    "IAMMGR" "\0"
+    "IAM manager: heartbeat lost" "\0"
+    "PROC_LAUNCHER" "\0"
+    "process launcher: heartbeat lost" "\0"
+    "ADDA" "\0"
+    "ADDA service: heartbeat lost" "\0"
+    "DMP_DAEMON" "\0"
+    "device-management daemon: heartbeat lost" "\0"
+    "SKLOGD" "\0"
+    "kernel log daemon (sklogd): heartbeat lost" "\0"
+    "SLOGD" "\0"
+    "log daemon (slogd): heartbeat lost" "\0"
+    "LOG_DAEMON" "\0"
+    "log-daemon: heartbeat lost" "\0"
+    "HDCD" "\0"
+    "host-device channel daemon: heartbeat lost" "\0"
+    "AICPU_SCH" "\0"
+    "AI-CPU scheduler process: ordinary resources of a dead service process not reclaimed" "\0"
+    "QUEUE_SCH" "\0"
+    "queue scheduler process: ordinary resources of a dead service process not reclaimed" "\0"
+    "AICPU_CUST_SCH" "\0"
+    "custom AI-CPU scheduler process: ordinary resources of a dead service process not reclaimed" "\0"
+    "HCCP (communication) process: retry succeeded (informational)" "\0"
+    "HCCP (communication) process: running over the backup link" "\0"
+    "HCCP (communication) process: retry failed" "\0"
+    "HCCP (communication) process: key resources of a dead service process not reclaimed" "\0"
+    "TSD_DAEMON" "\0"
+    "tsdaemon: heartbeat lost" "\0"
+    "OS_LINUX" "\0"
+    "device OS: memory use above the limit" "\0"
+    "device OS: device OS finished (re)starting; the plugin uses it as reset-finished marker" "\0"
+    "RESMGR" "\0"
+    "RESMGR: heartbeat lost" "\0"
+    "MAMI_DEV_CTRL" "\0"
+    "MAMI DEV CTRL: heartbeat lost" "\0"
+    "UBCFGLITE" "\0"
+    "UBCFGLITE: heartbeat lost" "\0"
+    "UBCFGLITE: process failed to start or died" "\0"
+    "Physical Secur" "\0"
+    "Processor" "\0"
+    "Monitor ASIC/IC" "\0"
+    "slogd heartbeat lost (black-box form)" "\0"
+    "sklogd heartbeat lost (black-box form)" "\0"
+    "device-management daemon heartbeat lost (black-box form of a soft-fault event)" "\0"
+    "log-daemon heartbeat lost (black-box form)" "\0"
+    "host-device channel daemon heartbeat lost (black-box form)" "\0"
+    "black-box form of 80E18401 (16 isolated HBM rows reached)" "\0"
+    "tsdaemon heartbeat lost (black-box form)" "\0"
+    "black-box form of 80FA4E00 (task scheduler heartbeat lost)" "\0"
+    "black-box form of 80E18402 (64 isolated HBM rows reached)" "\0"
+    "black-box form of 80E01801 (HBM multi-bit ECC on access)" "\0"
+    ;
+
+/* node, sensor, text: offsets into fault_words */
 static const struct fault_text {
     unsigned int code;
-    const char *node;
-    const char *sensor;
-    const char *text;
+    unsigned int node;
+    unsigned int sensor;
+    unsigned int text;
 } fault_texts[] = {
-    {0x40F84E00u, "BASE_SERVCIE", "Heartbeat Sensor", "card dropped: heartbeat between host and device lost. The plugin also synthesises it when dcmi_get_device_health returns -8012"},
-    {0x41AE4E01u, "UB", "Heartbeat Sensor", "UnifiedBus: heartbeat lost, seen by the second monitor"},
-    {0x4C1F8608u, "HCCP", "Safety State", "HCCP (communication) process: retry timed out on the port/channel"},
-    {0x4C4BA00Cu, "DRV_KERNEL", "General Software", "DRV KERNEL: software failed and cannot recover by itself"},
-    {0x80818200u, "SOC", "Expiration Status", "SoC: certificate close to expiry"},
-    {0x80818201u, "SOC", "Expiration Status", "SoC: certificate expired"},
-    {0x80818202u, "SOC", "Expiration Status", "SoC: revocation list close to expiry"},
-    {0x80818203u, "SOC", "Expiration Status", "SoC: revocation list expired"},
-    {0x80818204u, "SOC", "Expiration Status", "SoC: CA certificate close to expiry"},
-    {0x80818205u, "SOC", "Expiration Status", "SoC: CA certificate expired"},
-    {0x80818C00u, "SOC", "Check Sensor", "SoC: self-check of computation results failed (precision-sensitive feature)"},
-    {0x80818C05u, "SOC", "Check Sensor", "SoC: stress check found a high-risk computing fault"},
-    {0x80818C06u, "SOC", "Check Sensor", "SoC: stress check found a low-risk computing anomaly"},
-    {0x80A18005u, "CPU_CORE", "RAS State", "CPU core: parity/check error"},
-    {0x80A18006u, "CPU_CORE", "RAS State", "CPU core: correctable single-bit ECC errors above the threshold"},
-    {0x80A18008u, "CPU_CORE", "RAS State", "CPU core: multi-bit ECC error in on-chip RAM"},
-    {0x80A38003u, "L3D", "RAS State", "L3D: internal configuration error (often software)"},
-    {0x80A38006u, "L3D", "RAS State", "L3D: correctable single-bit ECC errors above the threshold"},
-    {0x80A38008u, "L3D", "RAS State", "L3D: multi-bit ECC error in on-chip RAM"},
-    {0x80A58003u, "L3T", "RAS State", "L3T: internal configuration error (often software)"},
-    {0x80A58006u, "L3T", "RAS State", "L3T: correctable single-bit ECC errors above the threshold"},
-    {0x80A58008u, "L3T", "RAS State", "L3T: multi-bit ECC error in on-chip RAM"},
-    {0x80AD8009u, "GIC", "RAS State", "GIC: bus access error (frequently a bad address from software)"},
-    {0x80B18009u, "MN", "RAS State", "MN: bus access error (frequently a bad address from software)"},
-    {0x80B58000u, "SIOE", "RAS State", "SIOE: internal module error"},
-    {0x80B78000u, "SLLC", "RAS State", "SLLC: internal module error"},
-    {0x80B78005u, "SLLC", "RAS State", "SLLC: parity/check error"},
-    {0x80B78006u, "SLLC", "RAS State", "SLLC: correctable single-bit ECC errors above the threshold"},
-    {0x80B78009u, "SLLC", "RAS State", "SLLC: bus access error (frequently a bad address from software)"},
-    {0x80B98000u, "PCIE", "RAS State", "PCIe: internal module error"},
-    {0x80B98006u, "PCIE", "RAS State", "PCIe: correctable single-bit ECC errors above the threshold"},
-    {0x80B98008u, "PCIE", "RAS State", "PCIe: multi-bit ECC error in on-chip RAM"},
-    {0x80BB8000u, "ROCE", "RAS State", "RoCE engine: internal module error"},
-    {0x80BB8003u, "ROCE", "RAS State", "RoCE engine: internal configuration error (often software)"},
-    {0x80BB8008u, "ROCE", "RAS State", "RoCE engine: multi-bit ECC error in on-chip RAM"},
-    {0x80BB8009u, "ROCE", "RAS State", "RoCE engine: bus access error (frequently a bad address from software)"},
-    {0x80BB800Au, "ROCE", "RAS State", "RoCE engine: operation timed out"},
-    {0x80BD8000u, "NIC", "RAS State", "NIC: internal module error"},
-    {0x80BD8003u, "NIC", "RAS State", "NIC: internal configuration error (often software)"},
-    {0x80BD8006u, "NIC", "RAS State", "NIC: correctable single-bit ECC errors above the threshold"},
-    {0x80BD8008u, "NIC", "RAS State", "NIC: multi-bit ECC error in on-chip RAM"},
-    {0x80BD8009u, "NIC", "RAS State", "NIC: bus access error (frequently a bad address from software)"},
-    {0x80C78008u, "TS", "RAS State", "task scheduler: multi-bit ECC error in on-chip RAM"},
-    {0x80C98000u, "AIC", "RAS State", "AI Core cube (AIC): internal module error"},
-    {0x80C98001u, "AIC", "RAS State", "AI Core cube (AIC): module error that a module reset could not clear"},
-    {0x80C98002u, "AIC", "RAS State", "AI Core cube (AIC): illegal input from upstream"},
-    {0x80C98003u, "AIC", "RAS State", "AI Core cube (AIC): internal configuration error (often software)"},
-    {0x80C98006u, "AIC", "RAS State", "AI Core cube (AIC): correctable single-bit ECC errors above the threshold"},
-    {0x80C98008u, "AIC", "RAS State", "AI Core cube (AIC): multi-bit ECC error in on-chip RAM"},
-    {0x80C98009u, "AIC", "RAS State", "AI Core cube (AIC): bus access error (frequently a bad address from software)"},
-    {0x80C9800Au, "AIC", "RAS State", "AI Core cube (AIC): operation timed out"},
-    {0x80C98010u, "AIC", "RAS State", "AI Core cube (AIC): poisoned data consumed"},
-    {0x80CB8000u, "AIV", "RAS State", "AI Core vector (AIV): internal module error"},
-    {0x80CB8001u, "AIV", "RAS State", "AI Core vector (AIV): module error that a module reset could not clear"},
-    {0x80CB8002u, "AIV", "RAS State", "AI Core vector (AIV): illegal input from upstream"},
-    {0x80CB8006u, "AIV", "RAS State", "AI Core vector (AIV): correctable single-bit ECC errors above the threshold"},
-    {0x80CB8008u, "AIV", "RAS State", "AI Core vector (AIV): multi-bit ECC error in on-chip RAM"},
-    {0x80CB8009u, "AIV", "RAS State", "AI Core vector (AIV): bus access error (frequently a bad address from software)"},
-    {0x80CB800Au, "AIV", "RAS State", "AI Core vector (AIV): operation timed out"},
-    {0x80CB8010u, "AIV", "RAS State", "AI Core vector (AIV): poisoned data consumed"},
-    {0x80CD8003u, "L2BUF", "RAS State", "L2 buffer: internal configuration error (often software)"},
-    {0x80CD8006u, "L2BUF", "RAS State", "L2 buffer: correctable single-bit ECC errors above the threshold"},
-    {0x80CD8008u, "L2BUF", "RAS State", "L2 buffer: multi-bit ECC error in on-chip RAM"},
-    {0x80CF8000u, "SDMA", "RAS State", "SDMA: internal module error"},
-    {0x80CF8003u, "SDMA", "RAS State", "SDMA: internal configuration error (often software)"},
-    {0x80CF8008u, "SDMA", "RAS State", "SDMA: multi-bit ECC error in on-chip RAM"},
-    {0x80CF8009u, "SDMA", "RAS State", "SDMA: bus access error (frequently a bad address from software)"},
-    {0x80D38001u, "JPEGD", "RAS State", "JPEGD: module error that a module reset could not clear"},
-    {0x80D38009u, "JPEGD", "RAS State", "JPEGD: bus access error (frequently a bad address from software)"},
-    {0x80D58000u, "JPEGE", "RAS State", "JPEGE: internal module error"},
-    {0x80D58001u, "JPEGE", "RAS State", "JPEGE: module error that a module reset could not clear"},
-    {0x80D58009u, "JPEGE", "RAS State", "JPEGE: bus access error (frequently a bad address from software)"},
-    {0x80D98008u, "VDEC", "RAS State", "VDEC: multi-bit ECC error in on-chip RAM"},
-    {0x80DB8000u, "VENC", "RAS State", "VENC: internal module error"},
-    {0x80DB800Au, "VENC", "RAS State", "VENC: operation timed out"},
-    {0x80DD8000u, "VPC", "RAS State", "VPC: internal module error"},
-    {0x80DD8001u, "VPC", "RAS State", "VPC: module error that a module reset could not clear"},
-    {0x80DD8003u, "VPC", "RAS State", "VPC: internal configuration error (often software)"},
-    {0x80DD8007u, "VPC", "RAS State", "VPC: single-bit ECC error that could not be corrected"},
-    {0x80DD8008u, "VPC", "RAS State", "VPC: multi-bit ECC error in on-chip RAM"},
-    {0x80DE0200u, "DDR", "Temperature", "DDR/DDR controller: temperature passed its lower non-critical limit (falling)"},
-    {0x80DE0207u, "DDR", "Temperature", "DDR/DDR controller: temperature passed its upper non-critical limit (rising)"},
-    {0x80DE1801u, "DDR", "Memory", "DDR/DDR controller: uncorrectable (multi-bit) memory ECC error on access"},
-    {0x80DE1803u, "DDR", "Memory", "DDR/DDR controller: memory scrub hit a stuck/uncorrectable bit"},
-    {0x80DE1805u, "DDR", "Memory", "DDR/DDR controller: correctable memory ECC errors reached the logging limit"},
-    {0x80DF8000u, "DDR", "RAS State", "DDR/DDR controller: internal module error"},
-    {0x80DF8006u, "DDR", "RAS State", "DDR/DDR controller: correctable single-bit ECC errors above the threshold"},
-    {0x80DF8008u, "DDR", "RAS State", "DDR/DDR controller: multi-bit ECC error in on-chip RAM"},
-    {0x80DF8009u, "DDR", "RAS State", "DDR/DDR controller: bus access error (frequently a bad address from software)"},
-    {0x80DF800Au, "DDR", "RAS State", "DDR/DDR controller: operation timed out"},
-    {0x80DF8400u, "DDR", "Memory Err Rec", "DDR/DDR controller: new multi-bit ECC address recorded (hit by a service access)"},
-    {0x80DF8401u, "DDR", "Memory Err Rec", "DDR/DDR controller: recorded multi-bit ECC rows reached the first threshold (16 for HBM)"},
-    {0x80DF8402u, "DDR", "Memory Err Rec", "DDR/DDR controller: recorded multi-bit ECC rows reached the upper limit (64)"},
-    {0x80E00209u, "HBM", "Temperature", "HBM/HBM controller: temperature passed its upper critical limit (rising)"},
-    {0x80E0020Bu, "HBM", "Temperature", "HBM/HBM controller: temperature passed its upper fatal limit (rising)"},
-    {0x80E01801u, "HBM", "Memory", "HBM/HBM controller: uncorrectable (multi-bit) memory ECC error on access"},
-    {0x80E01805u, "HBM", "Memory", "HBM/HBM controller: correctable memory ECC errors reached the logging limit"},
-    {0x80E01809u, "HBM", "Memory", "HBM/HBM controller: uncorrectable ECC error found by background scrubbing"},
-    {0x80E18000u, "HBM", "RAS State", "HBM/HBM controller: internal module error"},
-    {0x80E18005u, "HBM", "RAS State", "HBM/HBM controller: parity/check error"},
-    {0x80E18006u, "HBM", "RAS State", "HBM/HBM controller: correctable single-bit ECC errors above the threshold"},
-    {0x80E18008u, "HBM", "RAS State", "HBM/HBM controller: multi-bit ECC error in on-chip RAM"},
-    {0x80E1800Au, "HBM", "RAS State", "HBM/HBM controller: operation timed out"},
-    {0x80E1800Fu, "HBM", "RAS State", "HBM/HBM controller: data-line parity error"},
-    {0x80E18400u, "HBM", "Memory Err Rec", "HBM/HBM controller: new multi-bit ECC address recorded (hit by a service access)"},
-    {0x80E18401u, "HBM", "Memory Err Rec", "HBM/HBM controller: recorded multi-bit ECC rows reached the first threshold (16 for HBM)"},
-    {0x80E18402u, "HBM", "Memory Err Rec", "HBM/HBM controller: recorded multi-bit ECC rows reached the upper limit (64)"},
-    {0x80E18404u, "HBM", "Memory Err Rec", "HBM/HBM controller: uncorrectable-error interrupt storm masked"},
-    {0x80E18405u, "HBM", "Memory Err Rec", "HBM/HBM controller: memory in sub-health"},
-    {0x80E20207u, "LPM", "Temperature", "low-power manager: temperature passed its upper non-critical limit (rising)"},
-    {0x80E21007u, "LPM", "Power Supply", "low-power manager: supply output outside its range while the supply is still present (over-current/out-of-range)"},
-    {0x80E21008u, "LPM", "Power Supply", "low-power manager: software current/power limiting of the supply did not take effect"},
-    {0x80E2120Du, "LPM", "Power", "low-power manager: power unit (PMBus) not reachable or raising an alert"},
-    {0x80E21E01u, "LPM", "System Firm Prog", "low-power manager: firmware hang during boot/run"},
-    {0x80E24E00u, "LPM", "Heartbeat Sensor", "low-power manager: heartbeat lost"},
-    {0x80E38003u, "LPM", "RAS State", "low-power manager: internal configuration error (often software)"},
-    {0x80E38008u, "LPM", "RAS State", "low-power manager: multi-bit ECC error in on-chip RAM"},
-    {0x80E38009u, "LPM", "RAS State", "low-power manager: bus access error (frequently a bad address from software)"},
-    {0x80E39200u, "LPM", "Scheduler Sensor", "low-power manager: temperature-sensor block stopped answering"},
-    {0x80E3A201u, "LPM", "Chip Hardware", "low-power manager: voltage-adjust function abnormal"},
-    {0x80E3A202u, "LPM", "Chip Hardware", "low-power manager: frequency-adjust function abnormal"},
-    {0x80E3A203u, "LPM", "Chip Hardware", "low-power manager: current-sense function abnormal"},
-    {0x80E3A207u, "LPM", "Chip Hardware", "low-power manager: power-management events or data not reported"},
-    {0x80E44E00u, "HSM", "Heartbeat Sensor", "security module: heartbeat lost"},
-    {0x80E58005u, "HSM", "RAS State", "security module: parity/check error"},
-    {0x80E58008u, "HSM", "RAS State", "security module: multi-bit ECC error in on-chip RAM"},
-    {0x80E58009u, "HSM", "RAS State", "security module: bus access error (frequently a bad address from software)"},
-    {0x80E58E02u, "HSM", "Crypto Sensor", "security module: crypto algorithm block failed"},
-    {0x80E58E03u, "HSM", "Crypto Sensor", "security module: key-management block failed"},
-    {0x80E58E05u, "HSM", "Crypto Sensor", "security module: tamper/attack protection tripped"},
-    {0x80E78000u, "SAFE_SEC", "RAS State", "SAFE SEC: internal module error"},
-    {0x80E78008u, "SAFE_SEC", "RAS State", "SAFE SEC: multi-bit ECC error in on-chip RAM"},
-    {0x80F18000u, "DDRA", "RAS State", "DDR agent: internal module error"},
-    {0x80F18003u, "DDRA", "RAS State", "DDR agent: internal configuration error (often software)"},
-    {0x80F18006u, "DDRA", "RAS State", "DDR agent: correctable single-bit ECC errors above the threshold"},
-    {0x80F18008u, "DDRA", "RAS State", "DDR agent: multi-bit ECC error in on-chip RAM"},
-    {0x80F1800Au, "DDRA", "RAS State", "DDR agent: operation timed out"},
-    {0x80F2180Du, "HBMA", "Memory", "HBM agent: memory mirror copies both damaged"},
-    {0x80F38000u, "HBMA", "RAS State", "HBM agent: internal module error"},
-    {0x80F38003u, "HBMA", "RAS State", "HBM agent: internal configuration error (often software)"},
-    {0x80F38006u, "HBMA", "RAS State", "HBM agent: correctable single-bit ECC errors above the threshold"},
-    {0x80F38008u, "HBMA", "RAS State", "HBM agent: multi-bit ECC error in on-chip RAM"},
-    {0x80F38009u, "HBMA", "RAS State", "HBM agent: bus access error (frequently a bad address from software)"},
-    {0x80F78003u, "HWTS_S_TS", "RAS State", "hardware task scheduler (HWTS/STARS): internal configuration error (often software)"},
-    {0x80F78006u, "HWTS_S_TS", "RAS State", "hardware task scheduler (HWTS/STARS): correctable single-bit ECC errors above the threshold"},
-    {0x80F78008u, "HWTS_S_TS", "RAS State", "hardware task scheduler (HWTS/STARS): multi-bit ECC error in on-chip RAM"},
-    {0x80F78009u, "HWTS_S_TS", "RAS State", "hardware task scheduler (HWTS/STARS): bus access error (frequently a bad address from software)"},
-    {0x80F7860Cu, "HWTS_S_TS", "Safety State", "hardware task scheduler (HWTS/STARS): reporting channel broken"},
-    {0x80F78C02u, "HWTS_S_TS", "Check Sensor", "hardware task scheduler (HWTS/STARS): RTSQ queue resource stuck"},
-    {0x80F78C03u, "HWTS_S_TS", "Check Sensor", "hardware task scheduler (HWTS/STARS): ACSQ queue resource stuck"},
-    {0x80F78C04u, "HWTS_S_TS", "Check Sensor", "hardware task scheduler (HWTS/STARS): PCIe-DMA channel resource stuck"},
-    {0x80FA4E00u, "TSCPU", "Heartbeat Sensor", "TSCPU: heartbeat lost"},
-    {0x80FB8000u, "TSCPU", "RAS State", "TSCPU: internal module error"},
-    {0x80FB8005u, "TSCPU", "RAS State", "TSCPU: parity/check error"},
-    {0x81078008u, "PORT", "RAS State", "RoCE network port: multi-bit ECC error in on-chip RAM"},
-    {0x8107800Du, "PORT", "RAS State", "RoCE network port: link/port abnormal"},
-    {0x81078603u, "PORT", "Safety State", "RoCE network port: link went from up to down"},
-    {0x81078605u, "PORT", "Safety State", "RoCE network port: some lanes dropped"},
-    {0x81078607u, "PORT", "Safety State", "RoCE network port: secondary port link went from up to down"},
-    {0x8118043Cu, "AO_SUBSYS", "Voltage", ""},
-    {0x8118045Au, "AO_SUBSYS", "Voltage", ""},
-    {0x812E4E00u, "TSFW", "Heartbeat Sensor", "task-scheduler firmware: heartbeat lost"},
-    {0x812F8000u, "TSFW", "RAS State", "task-scheduler firmware: internal module error"},
-    {0x81318006u, "DSA", "RAS State", "DSA: correctable single-bit ECC errors above the threshold"},
-    {0x81318008u, "DSA", "RAS State", "DSA: multi-bit ECC error in on-chip RAM"},
-    {0x8131800Au, "DSA", "RAS State", "DSA: operation timed out"},
-    {0x81338002u, "TS_DISP", "RAS State", "TS DISP: illegal input from upstream"},
-    {0x81338004u, "TS_DISP", "RAS State", "TS DISP: configuration error (software or hardware)"},
-    {0x81338006u, "TS_DISP", "RAS State", "TS DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81338008u, "TS_DISP", "RAS State", "TS DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81358004u, "TS_AA", "RAS State", "TS AA: configuration error (software or hardware)"},
-    {0x81358005u, "TS_AA", "RAS State", "TS AA: parity/check error"},
-    {0x81358009u, "TS_AA", "RAS State", "TS AA: bus access error (frequently a bad address from software)"},
-    {0x8139800Au, "TS_SMMU", "RAS State", "TS SMMU: operation timed out"},
-    {0x813B8002u, "AIC_DISP", "RAS State", "AIC DISP: illegal input from upstream"},
-    {0x813B8004u, "AIC_DISP", "RAS State", "AIC DISP: configuration error (software or hardware)"},
-    {0x813B8006u, "AIC_DISP", "RAS State", "AIC DISP: correctable single-bit ECC errors above the threshold"},
-    {0x813B8008u, "AIC_DISP", "RAS State", "AIC DISP: multi-bit ECC error in on-chip RAM"},
-    {0x813D8004u, "AIC_AA", "RAS State", "AIC AA: configuration error (software or hardware)"},
-    {0x813D8005u, "AIC_AA", "RAS State", "AIC AA: parity/check error"},
-    {0x813D8009u, "AIC_AA", "RAS State", "AIC AA: bus access error (frequently a bad address from software)"},
-    {0x813F800Au, "AIC_SMMU", "RAS State", "AIC SMMU: operation timed out"},
-    {0x8145800Au, "AIV_SMMU", "RAS State", "AIV SMMU: operation timed out"},
-    {0x81478002u, "DVPPSUB_DISP", "RAS State", "DVPPSUB DISP: illegal input from upstream"},
-    {0x81478004u, "DVPPSUB_DISP", "RAS State", "DVPPSUB DISP: configuration error (software or hardware)"},
-    {0x81478006u, "DVPPSUB_DISP", "RAS State", "DVPPSUB DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81478008u, "DVPPSUB_DISP", "RAS State", "DVPPSUB DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81498004u, "DVPPSUB_AA", "RAS State", "DVPPSUB AA: configuration error (software or hardware)"},
-    {0x81498005u, "DVPPSUB_AA", "RAS State", "DVPPSUB AA: parity/check error"},
-    {0x81498009u, "DVPPSUB_AA", "RAS State", "DVPPSUB AA: bus access error (frequently a bad address from software)"},
-    {0x814D8006u, "DVPPSUB_SMMU", "RAS State", "DVPPSUB SMMU: correctable single-bit ECC errors above the threshold"},
-    {0x814D800Au, "DVPPSUB_SMMU", "RAS State", "DVPPSUB SMMU: operation timed out"},
-    {0x814F8002u, "ISPSUB_DISP", "RAS State", "ISPSUB DISP: illegal input from upstream"},
-    {0x814F8004u, "ISPSUB_DISP", "RAS State", "ISPSUB DISP: configuration error (software or hardware)"},
-    {0x814F8006u, "ISPSUB_DISP", "RAS State", "ISPSUB DISP: correctable single-bit ECC errors above the threshold"},
-    {0x814F8008u, "ISPSUB_DISP", "RAS State", "ISPSUB DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81578002u, "AOSUB_DISP", "RAS State", "AOSUB DISP: illegal input from upstream"},
-    {0x81578004u, "AOSUB_DISP", "RAS State", "AOSUB DISP: configuration error (software or hardware)"},
-    {0x81578006u, "AOSUB_DISP", "RAS State", "AOSUB DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81578008u, "AOSUB_DISP", "RAS State", "AOSUB DISP: multi-bit ECC error in on-chip RAM"},
-    {0x815F8002u, "PERI_DISP", "RAS State", "PERI DISP: illegal input from upstream"},
-    {0x815F8004u, "PERI_DISP", "RAS State", "PERI DISP: configuration error (software or hardware)"},
-    {0x815F8006u, "PERI_DISP", "RAS State", "PERI DISP: correctable single-bit ECC errors above the threshold"},
-    {0x815F8008u, "PERI_DISP", "RAS State", "PERI DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81618009u, "PERI_AA", "RAS State", "PERI AA: bus access error (frequently a bad address from software)"},
-    {0x816F8002u, "IO_DISP", "RAS State", "IO DISP: illegal input from upstream"},
-    {0x816F8004u, "IO_DISP", "RAS State", "IO DISP: configuration error (software or hardware)"},
-    {0x816F8006u, "IO_DISP", "RAS State", "IO DISP: correctable single-bit ECC errors above the threshold"},
-    {0x816F8008u, "IO_DISP", "RAS State", "IO DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81718009u, "IO_AA", "RAS State", "IO AA: bus access error (frequently a bad address from software)"},
-    {0x817F8002u, "", "RAS State", "node type 0xBF: illegal input from upstream"},
-    {0x817F8004u, "", "RAS State", "node type 0xBF: configuration error (software or hardware)"},
-    {0x817F8006u, "", "RAS State", "node type 0xBF: correctable single-bit ECC errors above the threshold"},
-    {0x817F8008u, "", "RAS State", "node type 0xBF: multi-bit ECC error in on-chip RAM"},
-    {0x81938002u, "DSA_DISP", "RAS State", "DSA DISP: illegal input from upstream"},
-    {0x81938004u, "DSA_DISP", "RAS State", "DSA DISP: configuration error (software or hardware)"},
-    {0x81938006u, "DSA_DISP", "RAS State", "DSA DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81938008u, "DSA_DISP", "RAS State", "DSA DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81958002u, "NIC_DISP", "RAS State", "NIC DISP: illegal input from upstream"},
-    {0x81958004u, "NIC_DISP", "RAS State", "NIC DISP: configuration error (software or hardware)"},
-    {0x81958006u, "NIC_DISP", "RAS State", "NIC DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81958008u, "NIC_DISP", "RAS State", "NIC DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81978002u, "PCIE_DISP", "RAS State", "PCIE DISP: illegal input from upstream"},
-    {0x81978004u, "PCIE_DISP", "RAS State", "PCIE DISP: configuration error (software or hardware)"},
-    {0x81978006u, "PCIE_DISP", "RAS State", "PCIE DISP: correctable single-bit ECC errors above the threshold"},
-    {0x81978008u, "PCIE_DISP", "RAS State", "PCIE DISP: multi-bit ECC error in on-chip RAM"},
-    {0x81998006u, "", "RAS State", "node type 0xCC: correctable single-bit ECC errors above the threshold"},
-    {0x81998008u, "", "RAS State", "node type 0xCC: multi-bit ECC error in on-chip RAM"},
-    {0x81998009u, "", "RAS State", "node type 0xCC: bus access error (frequently a bad address from software)"},
-    {0x819B8003u, "HCCS", "RAS State", "HCCS: internal configuration error (often software)"},
-    {0x819B8006u, "HCCS", "RAS State", "HCCS: correctable single-bit ECC errors above the threshold"},
-    {0x819B800Au, "HCCS", "RAS State", "HCCS: operation timed out"},
-    {0x819B800Du, "HCCS", "RAS State", "HCCS: link/port abnormal"},
-    {0x819B8605u, "HCCS", "Safety State", "HCCS: some lanes dropped"},
-    {0x819D8000u, "EMMC", "RAS State", "EMMC: internal module error"},
-    {0x81A3880Cu, "HCCS_PORT", "Extend Sensor", "HCCS PORT: link diagnosis found an anomaly"},
-    {0x81A44E00u, "IMU", "Heartbeat Sensor", "IMU: heartbeat lost"},
-    {0x81AB8003u, "ROH", "RAS State", "RoH: internal configuration error (often software)"},
-    {0x81AB8008u, "ROH", "RAS State", "RoH: multi-bit ECC error in on-chip RAM"},
-    {0x81AB800Du, "ROH", "RAS State", "RoH: link/port abnormal"},
-    {0x81AD8605u, "ROH_PORT", "Safety State", "RoH port: some lanes dropped"},
-    {0x81AE4E00u, "UB", "Heartbeat Sensor", "UnifiedBus: heartbeat lost"},
-    {0x81AF8000u, "UB", "RAS State", "UnifiedBus: internal module error"},
-    {0x81AF8004u, "UB", "RAS State", "UnifiedBus: configuration error (software or hardware)"},
-    {0x81AF8008u, "UB", "RAS State", "UnifiedBus: multi-bit ECC error in on-chip RAM"},
-    {0x81AF8009u, "UB", "RAS State", "UnifiedBus: bus access error (frequently a bad address from software)"},
-    {0x81AFAA00u, "UB", "UB Sensor", "UnifiedBus: remote data error on synchronous remote memory access"},
-    {0x81AFAA01u, "UB", "UB Sensor", "UnifiedBus: port error on synchronous remote memory access"},
-    {0x81AFAA02u, "UB", "UB Sensor", "UnifiedBus: network timeout on synchronous remote memory access"},
-    {0x81AFAA03u, "UB", "UB Sensor", "UnifiedBus: remote side misconfigured for synchronous remote memory access"},
-    {0x81AFAA04u, "UB", "UB Sensor", "UnifiedBus: local side misconfigured for synchronous remote memory access"},
-    {0x81AFAA05u, "UB", "UB Sensor", "UnifiedBus: remote resource space abnormal on synchronous access"},
-    {0x81AFAA06u, "UB", "UB Sensor", "UnifiedBus: network error on synchronous remote memory access"},
-    {0x81B18008u, "UB_PORT", "RAS State", "UnifiedBus port: multi-bit ECC error in on-chip RAM"},
-    {0x81B1800Du, "UB_PORT", "RAS State", "UnifiedBus port: link/port abnormal"},
-    {0x81B18603u, "UB_PORT", "Safety State", "UnifiedBus port: link went from up to down"},
-    {0x81B18605u, "UB_PORT", "Safety State", "UnifiedBus port: some lanes dropped"},
-    {0x81B38000u, "CCU", "RAS State", "collective communication unit: internal module error"},
-    {0x81B38002u, "CCU", "RAS State", "collective communication unit: illegal input from upstream"},
-    {0x81B38004u, "CCU", "RAS State", "collective communication unit: configuration error (software or hardware)"},
-    {0x81B38008u, "CCU", "RAS State", "collective communication unit: multi-bit ECC error in on-chip RAM"},
-    {0x81B38009u, "CCU", "RAS State", "collective communication unit: bus access error (frequently a bad address from software)"},
-    {0x81B38010u, "CCU", "RAS State", "collective communication unit: poisoned data consumed"},
-    {0x81B58002u, "UBSUB_DISP", "RAS State", "UBSUB DISP: illegal input from upstream"},
-    {0x81B58004u, "UBSUB_DISP", "RAS State", "UBSUB DISP: configuration error (software or hardware)"},
-    {0x81B78004u, "UBSUB_AA", "RAS State", "UBSUB AA: configuration error (software or hardware)"},
-    {0x81B78009u, "UBSUB_AA", "RAS State", "UBSUB AA: bus access error (frequently a bad address from software)"},
-    {0x81C38000u, "", "RAS State", "node type 0xE1: internal module error"},
-    {0x81C5800Au, "DSA_SMMU", "RAS State", "DSA SMMU: operation timed out"},
-    {0x81C7800Au, "PCIE_SMMU", "RAS State", "PCIE SMMU: operation timed out"},
-    {0x81C9800Au, "NIC_SMMU", "RAS State", "NIC SMMU: operation timed out"},
-    {0x81CB8003u, "HSCB", "RAS State", "HSCB: internal configuration error (often software)"},
-    {0x81CB8009u, "HSCB", "RAS State", "HSCB: bus access error (frequently a bad address from software)"},
-    {0x8C03A000u, "PROC_MGR", "General Software", "process manager: process failed to start or died"},
-    {0x8C044E00u, "IAMMGR", "Heartbeat Sensor", "IAM manager: heartbeat lost"},
-    {0x8C064E00u, "PROC_LAUNCHER", "Heartbeat Sensor", "process launcher: heartbeat lost"},
-    {0x8C084E00u, "ADDA", "Heartbeat Sensor", "ADDA service: heartbeat lost"},
-    {0x8C0A4E00u, "DMP_DAEMON", "Heartbeat Sensor", "device-management daemon: heartbeat lost"},
-    {0x8C0C4E00u, "SKLOGD", "Heartbeat Sensor", "kernel log daemon (sklogd): heartbeat lost"},
-    {0x8C0E4E00u, "SLOGD", "Heartbeat Sensor", "log daemon (slogd): heartbeat lost"},
-    {0x8C104E00u, "LOG_DAEMON", "Heartbeat Sensor", "log-daemon: heartbeat lost"},
-    {0x8C124E00u, "HDCD", "Heartbeat Sensor", "host-device channel daemon: heartbeat lost"},
-    {0x8C17A005u, "AICPU_SCH", "General Software", "AI-CPU scheduler process: ordinary resources of a dead service process not reclaimed"},
-    {0x8C19A005u, "QUEUE_SCH", "General Software", "queue scheduler process: ordinary resources of a dead service process not reclaimed"},
-    {0x8C1DA005u, "AICPU_CUST_SCH", "General Software", "custom AI-CPU scheduler process: ordinary resources of a dead service process not reclaimed"},
-    {0x8C1F8608u, "HCCP", "Safety State", "HCCP (communication) process: retry timed out on the port/channel"},
-    {0x8C1F8609u, "HCCP", "Safety State", "HCCP (communication) process: retry succeeded (informational)"},
-    {0x8C1F860Au, "HCCP", "Safety State", "HCCP (communication) process: running over the backup link"},
-    {0x8C1F860Bu, "HCCP", "Safety State", "HCCP (communication) process: retry failed"},
-    {0x8C1FA006u, "HCCP", "General Software", "HCCP (communication) process: key resources of a dead service process not reclaimed"},
-    {0x8C204E00u, "TSD_DAEMON", "Heartbeat Sensor", "tsdaemon: heartbeat lost"},
-    {0x8C2FA001u, "OS_LINUX", "General Software", "device OS: memory use above the limit"},
-    {0x8C2FA009u, "OS_LINUX", "General Software", "device OS: device OS finished (re)starting; the plugin uses it as reset-finished marker"},
-    {0x8C464E00u, "RESMGR", "Heartbeat Sensor", "RESMGR: heartbeat lost"},
-    {0x8C484E00u, "MAMI_DEV_CTRL", "Heartbeat Sensor", "MAMI DEV CTRL: heartbeat lost"},
-    {0x8C4BA00Cu, "DRV_KERNEL", "General Software", "DRV KERNEL: software failed and cannot recover by itself"},
-    {0x8C4C4E00u, "UBCFGLITE", "Heartbeat Sensor", "UBCFGLITE: heartbeat lost"},
-    {0x8C4DA000u, "UBCFGLITE", "General Software", "UBCFGLITE: process failed to start or died"},
-    {0x8F180200u, "", "Temperature", ""},
-    {0x8F180201u, "", "Temperature", ""},
-    {0x8F180202u, "", "Temperature", ""},
-    {0x8F180203u, "", "Temperature", ""},
-    {0x8F180204u, "", "Temperature", ""},
-    {0x8F180205u, "", "Temperature", ""},
-    {0x8F180206u, "", "Temperature", ""},
-    {0x8F180207u, "", "Temperature", ""},
-    {0x8F180208u, "", "Temperature", ""},
-    {0x8F180209u, "", "Temperature", ""},
-    {0x8F18020Au, "", "Temperature", ""},
-    {0x8F18020Bu, "", "Temperature", ""},
-    {0x8F18020Cu, "", "Temperature", ""},
-    {0x8F18020Du, "", "Temperature", ""},
-    {0x8F18020Eu, "", "Temperature", ""},
-    {0x8F18020Fu, "", "Temperature", ""},
-    {0x8F180210u, "", "Temperature", ""},
-    {0x8F180211u, "", "Temperature", ""},
-    {0x8F180212u, "", "Temperature", ""},
-    {0x8F180213u, "", "Temperature", ""},
-    {0x8F180214u, "", "Temperature", ""},
-    {0x8F180215u, "", "Temperature", ""},
-    {0x8F180216u, "", "Temperature", ""},
-    {0x8F180217u, "", "Temperature", ""},
-    {0x8F180218u, "", "Temperature", ""},
-    {0x8F180219u, "", "Temperature", ""},
-    {0x8F180220u, "", "Temperature", ""},
-    {0x8F180221u, "", "Temperature", ""},
-    {0x8F180222u, "", "Temperature", ""},
-    {0x8F180223u, "", "Temperature", ""},
-    {0x8F180224u, "", "Temperature", ""},
-    {0x8F180225u, "", "Temperature", ""},
-    {0x8F180226u, "", "Temperature", ""},
-    {0x8F180227u, "", "Temperature", ""},
-    {0x8F180228u, "", "Temperature", ""},
-    {0x8F180229u, "", "Temperature", ""},
-    {0x8F18022Au, "", "Temperature", ""},
-    {0x8F18022Bu, "", "Temperature", ""},
-    {0x8F18022Cu, "", "Temperature", ""},
-    {0x8F18022Du, "", "Temperature", ""},
-    {0x8F18022Eu, "", "Temperature", ""},
-    {0x8F18022Fu, "", "Temperature", ""},
-    {0x8F180230u, "", "Temperature", ""},
-    {0x8F180231u, "", "Temperature", ""},
-    {0x8F180232u, "", "Temperature", ""},
-    {0x8F180233u, "", "Temperature", ""},
-    {0x8F180234u, "", "Temperature", ""},
-    {0x8F180235u, "", "Temperature", ""},
-    {0x8F180236u, "", "Temperature", ""},
-    {0x8F180241u, "", "Temperature", ""},
-    {0x8F180242u, "", "Temperature", ""},
-    {0x8F180243u, "", "Temperature", ""},
-    {0x8F180244u, "", "Temperature", ""},
-    {0x8F180245u, "", "Temperature", ""},
-    {0x8F180246u, "", "Temperature", ""},
-    {0x8F180247u, "", "Temperature", ""},
-    {0x8F180248u, "", "Temperature", ""},
-    {0x8F180249u, "", "Temperature", ""},
-    {0x8F18024Au, "", "Temperature", ""},
-    {0x8F18024Bu, "", "Temperature", ""},
-    {0x8F18024Cu, "", "Temperature", ""},
-    {0x8F18024Du, "", "Temperature", ""},
-    {0x8F18024Eu, "", "Temperature", ""},
-    {0x8F18024Fu, "", "Temperature", ""},
-    {0x8F180251u, "", "Temperature", ""},
-    {0x8F180252u, "", "Temperature", ""},
-    {0x8F180253u, "", "Temperature", ""},
-    {0x8F180254u, "", "Temperature", ""},
-    {0x8F180255u, "", "Temperature", ""},
-    {0x8F180256u, "", "Temperature", ""},
-    {0x8F180257u, "", "Temperature", ""},
-    {0x8F180258u, "", "Temperature", ""},
-    {0x8F180259u, "", "Temperature", ""},
-    {0x8F18025Au, "", "Temperature", ""},
-    {0x8F18025Bu, "", "Temperature", ""},
-    {0x8F18025Cu, "", "Temperature", ""},
-    {0x8F18025Du, "", "Temperature", ""},
-    {0x8F18025Eu, "", "Temperature", ""},
-    {0x8F18025Fu, "", "Temperature", ""},
-    {0x8F180260u, "", "Temperature", ""},
-    {0x8F180261u, "", "Temperature", ""},
-    {0x8F180262u, "", "Temperature", ""},
-    {0x8F180263u, "", "Temperature", ""},
-    {0x8F180264u, "", "Temperature", ""},
-    {0x8F180265u, "", "Temperature", ""},
-    {0x8F180266u, "", "Temperature", ""},
-    {0x8F180267u, "", "Temperature", ""},
-    {0x8F180268u, "", "Temperature", ""},
-    {0x8F180269u, "", "Temperature", ""},
-    {0x8F18026Au, "", "Temperature", ""},
-    {0x8F18026Bu, "", "Temperature", ""},
-    {0x8F18026Cu, "", "Temperature", ""},
-    {0x8F18026Du, "", "Temperature", ""},
-    {0x8F18026Eu, "", "Temperature", ""},
-    {0x8F18026Fu, "", "Temperature", ""},
-    {0x8F180270u, "", "Temperature", ""},
-    {0x8F180271u, "", "Temperature", ""},
-    {0x8F180272u, "", "Temperature", ""},
-    {0x8F180273u, "", "Temperature", ""},
-    {0x8F180274u, "", "Temperature", ""},
-    {0x8F180275u, "", "Temperature", ""},
-    {0x8F180276u, "", "Temperature", ""},
-    {0x8F180277u, "", "Temperature", ""},
-    {0x8F180278u, "", "Temperature", ""},
-    {0x8F180279u, "", "Temperature", ""},
-    {0x8F18027Au, "", "Temperature", ""},
-    {0x8F18027Bu, "", "Temperature", ""},
-    {0x8F18027Cu, "", "Temperature", ""},
-    {0x8F18027Du, "", "Temperature", ""},
-    {0x8F18027Eu, "", "Temperature", ""},
-    {0x8F18027Fu, "", "Temperature", ""},
-    {0x8F180280u, "", "Temperature", ""},
-    {0x8F180281u, "", "Temperature", ""},
-    {0x8F180282u, "", "Temperature", ""},
-    {0x8F180283u, "", "Temperature", ""},
-    {0x8F180284u, "", "Temperature", ""},
-    {0x8F180285u, "", "Temperature", ""},
-    {0x8F180286u, "", "Temperature", ""},
-    {0x8F180287u, "", "Temperature", ""},
-    {0x8F180288u, "", "Temperature", ""},
-    {0x8F180289u, "", "Temperature", ""},
-    {0x8F18028Au, "", "Temperature", ""},
-    {0x8F18028Bu, "", "Temperature", ""},
-    {0x8F18028Cu, "", "Temperature", ""},
-    {0x8F18028Du, "", "Temperature", ""},
-    {0x8F18028Eu, "", "Temperature", ""},
-    {0x8F18028Fu, "", "Temperature", ""},
-    {0x8F180290u, "", "Temperature", ""},
-    {0x8F180291u, "", "Temperature", ""},
-    {0x8F180292u, "", "Temperature", ""},
-    {0x8F180400u, "", "Voltage", ""},
-    {0x8F180401u, "", "Voltage", ""},
-    {0x8F180402u, "", "Voltage", ""},
-    {0x8F180403u, "", "Voltage", ""},
-    {0x8F180404u, "", "Voltage", ""},
-    {0x8F180405u, "", "Voltage", ""},
-    {0x8F180406u, "", "Voltage", ""},
-    {0x8F180407u, "", "Voltage", ""},
-    {0x8F180408u, "", "Voltage", ""},
-    {0x8F180409u, "", "Voltage", ""},
-    {0x8F18040Au, "", "Voltage", ""},
-    {0x8F18040Bu, "", "Voltage", ""},
-    {0x8F18040Cu, "", "Voltage", ""},
-    {0x8F18040Du, "", "Voltage", ""},
-    {0x8F18040Eu, "", "Voltage", ""},
-    {0x8F18040Fu, "", "Voltage", ""},
-    {0x8F180410u, "", "Voltage", ""},
-    {0x8F180411u, "", "Voltage", ""},
-    {0x8F180412u, "", "Voltage", ""},
-    {0x8F180413u, "", "Voltage", ""},
-    {0x8F180414u, "", "Voltage", ""},
-    {0x8F180415u, "", "Voltage", ""},
-    {0x8F180416u, "", "Voltage", ""},
-    {0x8F180417u, "", "Voltage", ""},
-    {0x8F180418u, "", "Voltage", ""},
-    {0x8F180419u, "", "Voltage", ""},
-    {0x8F18041Au, "", "Voltage", ""},
-    {0x8F18041Bu, "", "Voltage", ""},
-    {0x8F18041Cu, "", "Voltage", ""},
-    {0x8F180420u, "", "Voltage", ""},
-    {0x8F180421u, "", "Voltage", ""},
-    {0x8F180422u, "", "Voltage", ""},
-    {0x8F180423u, "", "Voltage", ""},
-    {0x8F180424u, "", "Voltage", ""},
-    {0x8F180425u, "", "Voltage", ""},
-    {0x8F180426u, "", "Voltage", ""},
-    {0x8F180427u, "", "Voltage", ""},
-    {0x8F180428u, "", "Voltage", ""},
-    {0x8F180429u, "", "Voltage", ""},
-    {0x8F18042Au, "", "Voltage", ""},
-    {0x8F18042Bu, "", "Voltage", ""},
-    {0x8F18042Cu, "", "Voltage", ""},
-    {0x8F18042Du, "", "Voltage", ""},
-    {0x8F18042Eu, "", "Voltage", ""},
-    {0x8F18042Fu, "", "Voltage", ""},
-    {0x8F180430u, "", "Voltage", ""},
-    {0x8F180431u, "", "Voltage", ""},
-    {0x8F180432u, "", "Voltage", ""},
-    {0x8F180433u, "", "Voltage", ""},
-    {0x8F180434u, "", "Voltage", ""},
-    {0x8F180435u, "", "Voltage", ""},
-    {0x8F180436u, "", "Voltage", ""},
-    {0x8F180437u, "", "Voltage", ""},
-    {0x8F180438u, "", "Voltage", ""},
-    {0x8F180439u, "", "Voltage", ""},
-    {0x8F18043Au, "", "Voltage", ""},
-    {0x8F18043Bu, "", "Voltage", ""},
-    {0x8F18043Cu, "", "Voltage", ""},
-    {0x8F180440u, "", "Voltage", ""},
-    {0x8F180441u, "", "Voltage", ""},
-    {0x8F180442u, "", "Voltage", ""},
-    {0x8F180443u, "", "Voltage", ""},
-    {0x8F180444u, "", "Voltage", ""},
-    {0x8F180445u, "", "Voltage", ""},
-    {0x8F180446u, "", "Voltage", ""},
-    {0x8F180447u, "", "Voltage", ""},
-    {0x8F180448u, "", "Voltage", ""},
-    {0x8F18044Bu, "", "Voltage", ""},
-    {0x8F18044Cu, "", "Voltage", ""},
-    {0x8F18044Du, "", "Voltage", ""},
-    {0x8F18044Eu, "", "Voltage", ""},
-    {0x8F18044Fu, "", "Voltage", ""},
-    {0x8F180450u, "", "Voltage", ""},
-    {0x8F180451u, "", "Voltage", ""},
-    {0x8F180452u, "", "Voltage", ""},
-    {0x8F180453u, "", "Voltage", ""},
-    {0x8F180454u, "", "Voltage", ""},
-    {0x8F180455u, "", "Voltage", ""},
-    {0x8F180456u, "", "Voltage", ""},
-    {0x8F180457u, "", "Voltage", ""},
-    {0x8F180458u, "", "Voltage", ""},
-    {0x8F180459u, "", "Voltage", ""},
-    {0x8F18045Au, "", "Voltage", ""},
-    {0x8F18045Bu, "", "Voltage", ""},
-    {0x8F18045Cu, "", "Voltage", ""},
-    {0x8F180460u, "", "Voltage", ""},
-    {0x8F180461u, "", "Voltage", ""},
-    {0x8F180462u, "", "Voltage", ""},
-    {0x8F180463u, "", "Voltage", ""},
-    {0x8F180464u, "", "Voltage", ""},
-    {0x8F180465u, "", "Voltage", ""},
-    {0x8F180466u, "", "Voltage", ""},
-    {0x8F180467u, "", "Voltage", ""},
-    {0x8F180468u, "", "Voltage", ""},
-    {0x8F180469u, "", "Voltage", ""},
-    {0x8F18046Au, "", "Voltage", ""},
-    {0x8F18046Bu, "", "Voltage", ""},
-    {0x8F18046Cu, "", "Voltage", ""},
-    {0x8F18046Du, "", "Voltage", ""},
-    {0x8F18046Eu, "", "Voltage", ""},
-    {0x8F18046Fu, "", "Voltage", ""},
-    {0x8F180470u, "", "Voltage", ""},
-    {0x8F180471u, "", "Voltage", ""},
-    {0x8F180472u, "", "Voltage", ""},
-    {0x8F180473u, "", "Voltage", ""},
-    {0x8F180474u, "", "Voltage", ""},
-    {0x8F180475u, "", "Voltage", ""},
-    {0x8F180476u, "", "Voltage", ""},
-    {0x8F180477u, "", "Voltage", ""},
-    {0x8F180478u, "", "Voltage", ""},
-    {0x8F180479u, "", "Voltage", ""},
-    {0x8F18047Au, "", "Voltage", ""},
-    {0x8F18047Bu, "", "Voltage", ""},
-    {0x8F18047Cu, "", "Voltage", ""},
-    {0x8F180A00u, "", "Physical Secur", ""},
-    {0x8F180A01u, "", "Physical Secur", ""},
-    {0x8F180E00u, "", "Processor", ""},
-    {0x8F180E10u, "", "Processor", ""},
-    {0x8F180E11u, "", "Processor", ""},
-    {0x8F180E12u, "", "Processor", ""},
-    {0x8F180E13u, "", "Processor", ""},
-    {0x8F180E14u, "", "Processor", ""},
-    {0x8F180E15u, "", "Processor", ""},
-    {0x8F180E16u, "", "Processor", ""},
-    {0x8F180E17u, "", "Processor", ""},
-    {0x8F180E18u, "", "Processor", ""},
-    {0x8F180E19u, "", "Processor", ""},
-    {0x8F180E1Au, "", "Processor", ""},
-    {0x8F180E1Bu, "", "Processor", ""},
-    {0x8F180E1Cu, "", "Processor", ""},
-    {0x8F180E1Du, "", "Processor", ""},
-    {0x8F180E1Eu, "", "Processor", ""},
-    {0x8F180E1Fu, "", "Processor", ""},
-    {0x8F180E20u, "", "Processor", ""},
-    {0x8F180E21u, "", "Processor", ""},
-    {0x8F181020u, "", "Power Supply", ""},
-    {0x8F181021u, "", "Power Supply", ""},
-    {0x8F181210u, "", "Power", ""},
-    {0x8F181211u, "", "Power", ""},
-    {0x8F181212u, "", "Power", ""},
-    {0x8F181213u, "", "Power", ""},
-    {0x8F181214u, "", "Power", ""},
-    {0x8F181215u, "", "Power", ""},
-    {0x8F181216u, "", "Power", ""},
-    {0x8F181217u, "", "Power", ""},
-    {0x8F181218u, "", "Power", ""},
-    {0x8F181219u, "", "Power", ""},
-    {0x8F18121Au, "", "Power", ""},
-    {0x8F18121Bu, "", "Power", ""},
-    {0x8F181801u, "", "Memory", ""},
-    {0x8F184C00u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C01u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C02u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C03u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C04u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C05u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C10u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C11u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C12u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C13u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C14u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C15u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C16u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C17u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C18u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C19u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C1Au, "", "Monitor ASIC/IC", ""},
-    {0x8F184C1Bu, "", "Monitor ASIC/IC", ""},
-    {0x8F184C1Cu, "", "Monitor ASIC/IC", ""},
-    {0x8F184C1Eu, "", "Monitor ASIC/IC", ""},
-    {0x8F184C1Fu, "", "Monitor ASIC/IC", ""},
-    {0x8F184C21u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C22u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C23u, "", "Monitor ASIC/IC", ""},
-    {0x8F184C24u, "", "Monitor ASIC/IC", ""},
-    {0x8F19800Cu, "", "RAS State", ""},
-    {0x8F19A000u, "", "General Software", ""},
-    {0x8F19A001u, "", "General Software", ""},
-    {0x8F19A002u, "", "General Software", ""},
-    {0x8F19A003u, "", "General Software", ""},
-    {0x8F19A004u, "", "General Software", ""},
-    {0x8F19A005u, "", "General Software", ""},
-    {0x8F19A006u, "", "General Software", ""},
-    {0x8F19A007u, "", "General Software", ""},
-    {0x8F19A008u, "", "General Software", ""},
-    {0x8F19A009u, "", "General Software", ""},
-    {0x8F19A00Au, "", "General Software", ""},
-    {0x8F19A00Bu, "", "General Software", ""},
-    {0x8F19A00Cu, "", "General Software", ""},
-    {0x8F19A00Du, "", "General Software", ""},
-    {0x8F19A00Eu, "", "General Software", ""},
-    {0x8F19A00Fu, "", "General Software", ""},
-    {0x8F19A010u, "", "General Software", ""},
-    {0x8F19A011u, "", "General Software", ""},
-    {0x8F19A012u, "", "General Software", ""},
-    {0x8F19A013u, "", "General Software", ""},
-    {0x8F19A014u, "", "General Software", ""},
-    {0x8F19A015u, "", "General Software", ""},
-    {0x8F19A016u, "", "General Software", ""},
-    {0x8F19A017u, "", "General Software", ""},
-    {0x8F19A018u, "", "General Software", ""},
-    {0x8F19A019u, "", "General Software", ""},
-    {0x8F19A01Au, "", "General Software", ""},
-    {0x8F19A01Bu, "", "General Software", ""},
-    {0x8F19A01Cu, "", "General Software", ""},
-    {0x8F19A01Du, "", "General Software", ""},
-    {0x8F19A01Eu, "", "General Software", ""},
-    {0x8F19A01Fu, "", "General Software", ""},
-    {0x8F19A020u, "", "General Software", ""},
-    {0x8F19A021u, "", "General Software", ""},
-    {0x8F19A022u, "", "General Software", ""},
-    {0x8F19A023u, "", "General Software", ""},
-    {0x8F19A024u, "", "General Software", ""},
-    {0x8F19A025u, "", "General Software", ""},
-    {0x8F19A026u, "", "General Software", ""},
-    {0x8F19A027u, "", "General Software", ""},
-    {0x8F19A028u, "", "General Software", ""},
-    {0x8F19A029u, "", "General Software", ""},
-    {0x8F19A02Au, "", "General Software", ""},
-    {0x8F19A02Bu, "", "General Software", ""},
-    {0x8F19A02Cu, "", "General Software", ""},
-    {0x8F19A02Du, "", "General Software", ""},
-    {0x8F19A02Eu, "", "General Software", ""},
-    {0x8F19A02Fu, "", "General Software", ""},
-    {0x8F19A030u, "", "General Software", ""},
-    {0x8F19A031u, "", "General Software", ""},
-    {0x8F19A032u, "", "General Software", ""},
-    {0x8F19A033u, "", "General Software", ""},
-    {0x8F19A034u, "", "General Software", ""},
-    {0x8F19A035u, "", "General Software", ""},
-    {0x8F19A036u, "", "General Software", ""},
-    {0x8F19A037u, "", "General Software", ""},
-    {0x8F19A038u, "", "General Software", ""},
-    {0x8F19A039u, "", "General Software", ""},
-    {0x8F19A03Au, "", "General Software", ""},
-    {0x8F19A03Bu, "", "General Software", ""},
-    {0x8F19A03Cu, "", "General Software", ""},
-    {0x8F19A03Du, "", "General Software", ""},
-    {0x8F19A03Eu, "", "General Software", ""},
-    {0x8F19A03Fu, "", "General Software", ""},
-    {0x8F19A040u, "", "General Software", ""},
-    {0x8F19A041u, "", "General Software", ""},
-    {0x8F19A042u, "", "General Software", ""},
-    {0x8F19A043u, "", "General Software", ""},
-    {0x8F19A044u, "", "General Software", ""},
-    {0x8F19A045u, "", "General Software", ""},
-    {0x8F19A046u, "", "General Software", ""},
-    {0x8F19A047u, "", "General Software", ""},
-    {0x8F19A048u, "", "General Software", ""},
-    {0x8F19A049u, "", "General Software", ""},
-    {0x8F19A04Au, "", "General Software", ""},
-    {0x8F19A04Bu, "", "General Software", ""},
-    {0x8F19A04Cu, "", "General Software", ""},
-    {0x8F19A04Du, "", "General Software", ""},
-    {0x8F19A04Eu, "", "General Software", ""},
-    {0x9419321Bu, "", "", ""},
-    {0xA2140007u, "", "", ""},
-    {0xA2140008u, "", "", ""},
-    {0xA2140009u, "", "", ""},
-    {0xA214000Au, "", "", ""},
-    {0xA214000Bu, "", "", ""},
-    {0xA214000Du, "", "", ""},
-    {0xA2141004u, "", "", ""},
-    {0xA2141006u, "", "", ""},
-    {0xA2142004u, "", "", ""},
-    {0xA2142006u, "", "", ""},
-    {0xA2145004u, "", "", ""},
-    {0xA2301000u, "", "", ""},
-    {0xA2301001u, "", "", ""},
-    {0xA2301002u, "", "", ""},
-    {0xA2302001u, "", "", ""},
-    {0xA2303001u, "", "", ""},
-    {0xA4025021u, "", "", ""},
-    {0xA4025041u, "", "", "slogd heartbeat lost (black-box form)"},
-    {0xA4025061u, "", "", "sklogd heartbeat lost (black-box form)"},
-    {0xA4025081u, "", "", "device-management daemon heartbeat lost (black-box form of a soft-fault event)"},
-    {0xA40250E1u, "", "", "log-daemon heartbeat lost (black-box form)"},
-    {0xA4025101u, "", "", "host-device channel daemon heartbeat lost (black-box form)"},
-    {0xA4028801u, "", "", "black-box form of 80E18401 (16 isolated HBM rows reached)"},
-    {0xA4140007u, "", "", ""},
-    {0xA4140008u, "", "", ""},
-    {0xA4140009u, "", "", ""},
-    {0xA414000Au, "", "", ""},
-    {0xA414000Bu, "", "", ""},
-    {0xA414000Cu, "", "", ""},
-    {0xA414000Du, "", "", ""},
-    {0xA4183200u, "", "", ""},
-    {0xA4192C1Au, "", "", ""},
-    {0xA4193216u, "", "", ""},
-    {0xA4193217u, "", "", ""},
-    {0xA4193218u, "", "", ""},
-    {0xA419321Bu, "", "", ""},
-    {0xA419321Cu, "", "", ""},
-    {0xA42A0000u, "", "", ""},
-    {0xA42F390Fu, "", "", ""},
-    {0xA42F3916u, "", "", ""},
-    {0xA42F3917u, "", "", ""},
-    {0xA42F3918u, "", "", ""},
-    {0xA42F391Au, "", "", ""},
-    {0xA4302003u, "", "", ""},
-    {0xA4302004u, "", "", ""},
-    {0xA4302005u, "", "", ""},
-    {0xA4302006u, "", "", ""},
-    {0xA4302009u, "", "", ""},
-    {0xA430200Au, "", "", ""},
-    {0xA4303002u, "", "", ""},
-    {0xA6023001u, "", "", ""},
-    {0xA6023002u, "", "", ""},
-    {0xA6023003u, "", "", ""},
-    {0xA6023004u, "", "", ""},
-    {0xA60250A1u, "", "", "tsdaemon heartbeat lost (black-box form)"},
-    {0xA60250C1u, "", "", ""},
-    {0xA6060000u, "", "", ""},
-    {0xA6060001u, "", "", ""},
-    {0xA6060002u, "", "", ""},
-    {0xA6060003u, "", "", ""},
-    {0xA6060004u, "", "", ""},
-    {0xA6060005u, "", "", ""},
-    {0xA606000Au, "", "", ""},
-    {0xA606000Bu, "", "", ""},
-    {0xA606000Cu, "", "", ""},
-    {0xA606000Fu, "", "", ""},
-    {0xA606009Du, "", "", ""},
-    {0xA6060FFFu, "", "", ""},
-    {0xA607FFFFu, "", "", "black-box form of 80FA4E00 (task scheduler heartbeat lost)"},
-    {0xA6140001u, "", "", ""},
-    {0xA6140002u, "", "", ""},
-    {0xA6140003u, "", "", ""},
-    {0xA6140004u, "", "", ""},
-    {0xA6140005u, "", "", ""},
-    {0xA6140006u, "", "", ""},
-    {0xA6141003u, "", "", ""},
-    {0xA6142003u, "", "", ""},
-    {0xA6143003u, "", "", ""},
-    {0xA6144003u, "", "", ""},
-    {0xA6145003u, "", "", ""},
-    {0xA6183207u, "", "", ""},
-    {0xA6192D15u, "", "", ""},
-    {0xA6193206u, "", "", ""},
-    {0xA6193215u, "", "", ""},
-    {0xA6193248u, "", "", ""},
-    {0xA62F3905u, "", "", ""},
-    {0xA62F3934u, "", "", ""},
-    {0xA62FFFFFu, "", "", ""},
-    {0xA6301002u, "", "", ""},
-    {0xA6303003u, "", "", ""},
-    {0xA6303004u, "", "", ""},
-    {0xA6360000u, "", "", ""},
-    {0xA6361000u, "", "", ""},
-    {0xA6362000u, "", "", ""},
-    {0xA8021004u, "", "", ""},
-    {0xA8028801u, "", "", "black-box form of 80E18402 (64 isolated HBM rows reached)"},
-    {0xA8028802u, "", "", "black-box form of 80E01801 (HBM multi-bit ECC on access)"},
-    {0xA8060FFFu, "", "", ""},
-    {0xA807FFFFu, "", "", ""},
-    {0xA819320Fu, "", "", ""},
-    {0xA8193234u, "", "", ""},
-    {0xA8193235u, "", "", ""},
-    {0xA82A0000u, "", "", ""},
-    {0xB4060006u, "", "", ""},
-    {0xB4060007u, "", "", ""},
-    {0xB4060008u, "", "", ""},
-    {0xB4060009u, "", "", ""},
-    {0xB406000Du, "", "", ""},
-    {0xB406000Eu, "", "", ""},
-    {0xB4060010u, "", "", ""},
-    {0xB4060011u, "", "", ""},
-    {0xB4060014u, "", "", ""},
-    {0xB406009Cu, "", "", ""},
+    {0x40F84E00u, 0, 13, 30},
+    {0x41AE4E01u, 157, 13, 160},
+    {0x4C1F8608u, 215, 220, 233},
+    {0x4C4BA00Cu, 299, 310, 327},
+    {0x80818200u, 384, 388, 406},
+    {0x80818201u, 384, 388, 439},
+    {0x80818202u, 384, 388, 464},
+    {0x80818203u, 384, 388, 501},
+    {0x80818204u, 384, 388, 530},
+    {0x80818205u, 384, 388, 566},
+    {0x80818C00u, 384, 594, 607},
+    {0x80818C05u, 384, 594, 683},
+    {0x80818C06u, 384, 594, 735},
+    {0x80A18005u, 788, 797, 807},
+    {0x80A18006u, 788, 797, 836},
+    {0x80A18008u, 788, 797, 900},
+    {0x80A38003u, 945, 797, 949},
+    {0x80A38006u, 945, 797, 1000},
+    {0x80A38008u, 945, 797, 1059},
+    {0x80A58003u, 1099, 797, 1103},
+    {0x80A58006u, 1099, 797, 1154},
+    {0x80A58008u, 1099, 797, 1213},
+    {0x80AD8009u, 1253, 797, 1257},
+    {0x80B18009u, 1320, 797, 1323},
+    {0x80B58000u, 1385, 797, 1390},
+    {0x80B78000u, 1418, 797, 1423},
+    {0x80B78005u, 1418, 797, 1451},
+    {0x80B78006u, 1418, 797, 1476},
+    {0x80B78009u, 1418, 797, 1536},
+    {0x80B98000u, 1600, 797, 1605},
+    {0x80B98006u, 1600, 797, 1633},
+    {0x80B98008u, 1600, 797, 1693},
+    {0x80BB8000u, 1734, 797, 1739},
+    {0x80BB8003u, 1734, 797, 1774},
+    {0x80BB8008u, 1734, 797, 1833},
+    {0x80BB8009u, 1734, 797, 1881},
+    {0x80BB800Au, 1734, 797, 1952},
+    {0x80BD8000u, 1985, 797, 1989},
+    {0x80BD8003u, 1985, 797, 2016},
+    {0x80BD8006u, 1985, 797, 2067},
+    {0x80BD8008u, 1985, 797, 2126},
+    {0x80BD8009u, 1985, 797, 2166},
+    {0x80C78008u, 2229, 797, 2232},
+    {0x80C98000u, 2283, 797, 2287},
+    {0x80C98001u, 2283, 797, 2329},
+    {0x80C98002u, 2283, 797, 2398},
+    {0x80C98003u, 2283, 797, 2446},
+    {0x80C98006u, 2283, 797, 2512},
+    {0x80C98008u, 2283, 797, 2586},
+    {0x80C98009u, 2283, 797, 2641},
+    {0x80C9800Au, 2283, 797, 2719},
+    {0x80C98010u, 2283, 797, 2759},
+    {0x80CB8000u, 2802, 797, 2806},
+    {0x80CB8001u, 2802, 797, 2850},
+    {0x80CB8002u, 2802, 797, 2921},
+    {0x80CB8006u, 2802, 797, 2971},
+    {0x80CB8008u, 2802, 797, 3047},
+    {0x80CB8009u, 2802, 797, 3104},
+    {0x80CB800Au, 2802, 797, 3184},
+    {0x80CB8010u, 2802, 797, 3226},
+    {0x80CD8003u, 3271, 797, 3277},
+    {0x80CD8006u, 3271, 797, 3334},
+    {0x80CD8008u, 3271, 797, 3399},
+    {0x80CF8000u, 3445, 797, 3450},
+    {0x80CF8003u, 3445, 797, 3478},
+    {0x80CF8008u, 3445, 797, 3530},
+    {0x80CF8009u, 3445, 797, 3571},
+    {0x80D38001u, 3635, 797, 3641},
+    {0x80D38009u, 3635, 797, 3697},
+    {0x80D58000u, 3762, 797, 3768},
+    {0x80D58001u, 3762, 797, 3797},
+    {0x80D58009u, 3762, 797, 3853},
+    {0x80D98008u, 3918, 797, 3923},
+    {0x80DB8000u, 3964, 797, 3969},
+    {0x80DB800Au, 3964, 797, 3997},
+    {0x80DD8000u, 4023, 797, 4027},
+    {0x80DD8001u, 4023, 797, 4054},
+    {0x80DD8003u, 4023, 797, 4108},
+    {0x80DD8007u, 4023, 797, 4159},
+    {0x80DD8008u, 4023, 797, 4213},
+    {0x80DE0200u, 4253, 4257, 4269},
+    {0x80DE0207u, 4253, 4257, 4347},
+    {0x80DE1801u, 4253, 4424, 4431},
+    {0x80DE1803u, 4253, 4424, 4504},
+    {0x80DE1805u, 4253, 4424, 4567},
+    {0x80DF8000u, 4253, 797, 4643},
+    {0x80DF8006u, 4253, 797, 4685},
+    {0x80DF8008u, 4253, 797, 4759},
+    {0x80DF8009u, 4253, 797, 4814},
+    {0x80DF800Au, 4253, 797, 4892},
+    {0x80DF8400u, 4253, 4932, 4947},
+    {0x80DF8401u, 4253, 4932, 5028},
+    {0x80DF8402u, 4253, 4932, 5117},
+    {0x80E00209u, 5194, 4257, 5198},
+    {0x80E0020Bu, 5194, 4257, 5271},
+    {0x80E01801u, 5194, 4424, 5341},
+    {0x80E01805u, 5194, 4424, 5414},
+    {0x80E01809u, 5194, 4424, 5490},
+    {0x80E18000u, 5194, 797, 5564},
+    {0x80E18005u, 5194, 797, 5606},
+    {0x80E18006u, 5194, 797, 5645},
+    {0x80E18008u, 5194, 797, 5719},
+    {0x80E1800Au, 5194, 797, 5774},
+    {0x80E1800Fu, 5194, 797, 5814},
+    {0x80E18400u, 5194, 4932, 5857},
+    {0x80E18401u, 5194, 4932, 5938},
+    {0x80E18402u, 5194, 4932, 6027},
+    {0x80E18404u, 5194, 4932, 6104},
+    {0x80E18405u, 5194, 4932, 6167},
+    {0x80E20207u, 6208, 4257, 6212},
+    {0x80E21007u, 6208, 6288, 6301},
+    {0x80E21008u, 6208, 6288, 6414},
+    {0x80E2120Du, 6208, 6499, 6505},
+    {0x80E21E01u, 6208, 6577, 6594},
+    {0x80E24E00u, 6208, 13, 6643},
+    {0x80E38003u, 6208, 797, 6677},
+    {0x80E38008u, 6208, 797, 6742},
+    {0x80E38009u, 6208, 797, 6796},
+    {0x80E39200u, 6208, 6873, 6890},
+    {0x80E3A201u, 6208, 6952, 6966},
+    {0x80E3A202u, 6208, 6952, 7018},
+    {0x80E3A203u, 6208, 6952, 7072},
+    {0x80E3A207u, 6208, 6952, 7123},
+    {0x80E44E00u, 7187, 13, 7191},
+    {0x80E58005u, 7187, 797, 7223},
+    {0x80E58008u, 7187, 797, 7259},
+    {0x80E58009u, 7187, 797, 7311},
+    {0x80E58E02u, 7187, 7386, 7400},
+    {0x80E58E03u, 7187, 7386, 7447},
+    {0x80E58E05u, 7187, 7386, 7492},
+    {0x80E78000u, 7542, 797, 7551},
+    {0x80E78008u, 7542, 797, 7583},
+    {0x80F18000u, 7628, 797, 7633},
+    {0x80F18003u, 7628, 797, 7666},
+    {0x80F18006u, 7628, 797, 7723},
+    {0x80F18008u, 7628, 797, 7788},
+    {0x80F1800Au, 7628, 797, 7834},
+    {0x80F2180Du, 7865, 4424, 7870},
+    {0x80F38000u, 7865, 797, 7915},
+    {0x80F38003u, 7865, 797, 7948},
+    {0x80F38006u, 7865, 797, 8005},
+    {0x80F38008u, 7865, 797, 8070},
+    {0x80F38009u, 7865, 797, 8116},
+    {0x80F78003u, 8185, 797, 8195},
+    {0x80F78006u, 8185, 797, 8279},
+    {0x80F78008u, 8185, 797, 8371},
+    {0x80F78009u, 8185, 797, 8444},
+    {0x80F7860Cu, 8185, 220, 8540},
+    {0x80F78C02u, 8185, 594, 8603},
+    {0x80F78C03u, 8185, 594, 8667},
+    {0x80F78C04u, 8185, 594, 8731},
+    {0x80FA4E00u, 8801, 13, 8807},
+    {0x80FB8000u, 8801, 797, 8829},
+    {0x80FB8005u, 8801, 797, 8858},
+    {0x81078008u, 8884, 797, 8889},
+    {0x8107800Du, 8884, 797, 8943},
+    {0x81078603u, 8884, 220, 8981},
+    {0x81078605u, 8884, 220, 9026},
+    {0x81078607u, 8884, 220, 9064},
+    {0x8118043Cu, 9124, 9134, 9142},
+    {0x8118045Au, 9124, 9134, 9142},
+    {0x812E4E00u, 9143, 13, 9148},
+    {0x812F8000u, 9143, 797, 9188},
+    {0x81318006u, 9235, 797, 9239},
+    {0x81318008u, 9235, 797, 9298},
+    {0x8131800Au, 9235, 797, 9338},
+    {0x81338002u, 9363, 797, 9371},
+    {0x81338004u, 9363, 797, 9408},
+    {0x81338006u, 9363, 797, 9460},
+    {0x81338008u, 9363, 797, 9523},
+    {0x81358004u, 9567, 797, 9573},
+    {0x81358005u, 9567, 797, 9623},
+    {0x81358009u, 9567, 797, 9649},
+    {0x8139800Au, 9714, 797, 9722},
+    {0x813B8002u, 9751, 797, 9760},
+    {0x813B8004u, 9751, 797, 9798},
+    {0x813B8006u, 9751, 797, 9851},
+    {0x813B8008u, 9751, 797, 9915},
+    {0x813D8004u, 9960, 797, 9967},
+    {0x813D8005u, 9960, 797, 10018},
+    {0x813D8009u, 9960, 797, 10045},
+    {0x813F800Au, 10111, 797, 10120},
+    {0x8145800Au, 10150, 797, 10159},
+    {0x81478002u, 10189, 797, 10202},
+    {0x81478004u, 10189, 797, 10244},
+    {0x81478006u, 10189, 797, 10301},
+    {0x81478008u, 10189, 797, 10369},
+    {0x81498004u, 10418, 797, 10429},
+    {0x81498005u, 10418, 797, 10484},
+    {0x81498009u, 10418, 797, 10515},
+    {0x814D8006u, 10585, 797, 10598},
+    {0x814D800Au, 10585, 797, 10666},
+    {0x814F8002u, 10700, 797, 10712},
+    {0x814F8004u, 10700, 797, 10753},
+    {0x814F8006u, 10700, 797, 10809},
+    {0x814F8008u, 10700, 797, 10876},
+    {0x81578002u, 10924, 797, 10935},
+    {0x81578004u, 10924, 797, 10975},
+    {0x81578006u, 10924, 797, 11030},
+    {0x81578008u, 10924, 797, 11096},
+    {0x815F8002u, 11143, 797, 11153},
+    {0x815F8004u, 11143, 797, 11192},
+    {0x815F8006u, 11143, 797, 11246},
+    {0x815F8008u, 11143, 797, 11311},
+    {0x81618009u, 11357, 797, 11365},
+    {0x816F8002u, 11432, 797, 11440},
+    {0x816F8004u, 11432, 797, 11477},
+    {0x816F8006u, 11432, 797, 11529},
+    {0x816F8008u, 11432, 797, 11592},
+    {0x81718009u, 11636, 797, 11642},
+    {0x817F8002u, 9142, 797, 11707},
+    {0x817F8004u, 9142, 797, 11751},
+    {0x817F8006u, 9142, 797, 11810},
+    {0x817F8008u, 9142, 797, 11880},
+    {0x81938002u, 11931, 797, 11940},
+    {0x81938004u, 11931, 797, 11978},
+    {0x81938006u, 11931, 797, 12031},
+    {0x81938008u, 11931, 797, 12095},
+    {0x81958002u, 12140, 797, 12149},
+    {0x81958004u, 12140, 797, 12187},
+    {0x81958006u, 12140, 797, 12240},
+    {0x81958008u, 12140, 797, 12304},
+    {0x81978002u, 12349, 797, 12359},
+    {0x81978004u, 12349, 797, 12398},
+    {0x81978006u, 12349, 797, 12452},
+    {0x81978008u, 12349, 797, 12517},
+    {0x81998006u, 9142, 797, 12563},
+    {0x81998008u, 9142, 797, 12633},
+    {0x81998009u, 9142, 797, 12684},
+    {0x819B8003u, 12758, 797, 12763},
+    {0x819B8006u, 12758, 797, 12815},
+    {0x819B800Au, 12758, 797, 12875},
+    {0x819B800Du, 12758, 797, 12901},
+    {0x819B8605u, 12758, 220, 12926},
+    {0x819D8000u, 12951, 797, 12956},
+    {0x81A3880Cu, 12984, 12994, 13008},
+    {0x81A44E00u, 13051, 13, 13055},
+    {0x81AB8003u, 13075, 797, 13079},
+    {0x81AB8008u, 13075, 797, 13130},
+    {0x81AB800Du, 13075, 797, 13170},
+    {0x81AD8605u, 13194, 220, 13203},
+    {0x81AE4E00u, 157, 13, 13232},
+    {0x81AF8000u, 157, 797, 13259},
+    {0x81AF8004u, 157, 797, 13293},
+    {0x81AF8008u, 157, 797, 13348},
+    {0x81AF8009u, 157, 797, 13395},
+    {0x81AFAA00u, 157, 13465, 13475},
+    {0x81AFAA01u, 157, 13465, 13541},
+    {0x81AFAA02u, 157, 13465, 13600},
+    {0x81AFAA03u, 157, 13465, 13664},
+    {0x81AFAA04u, 157, 13465, 13739},
+    {0x81AFAA05u, 157, 13465, 13813},
+    {0x81AFAA06u, 157, 13465, 13878},
+    {0x81B18008u, 13940, 797, 13948},
+    {0x81B1800Du, 13940, 797, 14000},
+    {0x81B18603u, 13940, 220, 14036},
+    {0x81B18605u, 13940, 220, 14079},
+    {0x81B38000u, 14115, 797, 14119},
+    {0x81B38002u, 14115, 797, 14172},
+    {0x81B38004u, 14115, 797, 14231},
+    {0x81B38008u, 14115, 797, 14305},
+    {0x81B38009u, 14115, 797, 14371},
+    {0x81B38010u, 14115, 797, 14460},
+    {0x81B58002u, 14514, 797, 14525},
+    {0x81B58004u, 14514, 797, 14565},
+    {0x81B78004u, 14620, 797, 14629},
+    {0x81B78009u, 14620, 797, 14682},
+    {0x81C38000u, 9142, 797, 14750},
+    {0x81C5800Au, 14788, 797, 14797},
+    {0x81C7800Au, 14827, 797, 14837},
+    {0x81C9800Au, 14868, 797, 14877},
+    {0x81CB8003u, 14907, 797, 14912},
+    {0x81CB8009u, 14907, 797, 14964},
+    {0x8C03A000u, 15028, 310, 15037},
+    {0x8C044E00u, 15086, 13, 15093},
+    {0x8C064E00u, 15121, 13, 15135},
+    {0x8C084E00u, 15168, 13, 15173},
+    {0x8C0A4E00u, 15202, 13, 15213},
+    {0x8C0C4E00u, 15254, 13, 15261},
+    {0x8C0E4E00u, 15304, 13, 15310},
+    {0x8C104E00u, 15345, 13, 15356},
+    {0x8C124E00u, 15383, 13, 15388},
+    {0x8C17A005u, 15431, 310, 15441},
+    {0x8C19A005u, 15526, 310, 15536},
+    {0x8C1DA005u, 15620, 310, 15635},
+    {0x8C1F8608u, 215, 220, 233},
+    {0x8C1F8609u, 215, 220, 15727},
+    {0x8C1F860Au, 215, 220, 15789},
+    {0x8C1F860Bu, 215, 220, 15848},
+    {0x8C1FA006u, 215, 310, 15891},
+    {0x8C204E00u, 15975, 13, 15986},
+    {0x8C2FA001u, 16011, 310, 16020},
+    {0x8C2FA009u, 16011, 310, 16058},
+    {0x8C464E00u, 16146, 13, 16153},
+    {0x8C484E00u, 16176, 13, 16190},
+    {0x8C4BA00Cu, 299, 310, 327},
+    {0x8C4C4E00u, 16220, 13, 16230},
+    {0x8C4DA000u, 16220, 310, 16256},
+    {0x8F180200u, 9142, 4257, 9142},
+    {0x8F180201u, 9142, 4257, 9142},
+    {0x8F180202u, 9142, 4257, 9142},
+    {0x8F180203u, 9142, 4257, 9142},
+    {0x8F180204u, 9142, 4257, 9142},
+    {0x8F180205u, 9142, 4257, 9142},
+    {0x8F180206u, 9142, 4257, 9142},
+    {0x8F180207u, 9142, 4257, 9142},
+    {0x8F180208u, 9142, 4257, 9142},
+    {0x8F180209u, 9142, 4257, 9142},
+    {0x8F18020Au, 9142, 4257, 9142},
+    {0x8F18020Bu, 9142, 4257, 9142},
+    {0x8F18020Cu, 9142, 4257, 9142},
+    {0x8F18020Du, 9142, 4257, 9142},
+    {0x8F18020Eu, 9142, 4257, 9142},
+    {0x8F18020Fu, 9142, 4257, 9142},
+    {0x8F180210u, 9142, 4257, 9142},
+    {0x8F180211u, 9142, 4257, 9142},
+    {0x8F180212u, 9142, 4257, 9142},
+    {0x8F180213u, 9142, 4257, 9142},
+    {0x8F180214u, 9142, 4257, 9142},
+    {0x8F180215u, 9142, 4257, 9142},
+    {0x8F180216u, 9142, 4257, 9142},
+    {0x8F180217u, 9142, 4257, 9142},
+    {0x8F180218u, 9142, 4257, 9142},
+    {0x8F180219u, 9142, 4257, 9142},
+    {0x8F180220u, 9142, 4257, 9142},
+    {0x8F180221u, 9142, 4257, 9142},
+    {0x8F180222u, 9142, 4257, 9142},
+    {0x8F180223u, 9142, 4257, 9142},
+    {0x8F180224u, 9142, 4257, 9142},
+    {0x8F180225u, 9142, 4257, 9142},
+    {0x8F180226u, 9142, 4257, 9142},
+    {0x8F180227u, 9142, 4257, 9142},
+    {0x8F180228u, 9142, 4257, 9142},
+    {0x8F180229u, 9142, 4257, 9142},
+    {0x8F18022Au, 9142, 4257, 9142},
+    {0x8F18022Bu, 9142, 4257, 9142},
+    {0x8F18022Cu, 9142, 4257, 9142},
+    {0x8F18022Du, 9142, 4257, 9142},
+    {0x8F18022Eu, 9142, 4257, 9142},
+    {0x8F18022Fu, 9142, 4257, 9142},
+    {0x8F180230u, 9142, 4257, 9142},
+    {0x8F180231u, 9142, 4257, 9142},
+    {0x8F180232u, 9142, 4257, 9142},
+    {0x8F180233u, 9142, 4257, 9142},
+    {0x8F180234u, 9142, 4257, 9142},
+    {0x8F180235u, 9142, 4257, 9142},
+    {0x8F180236u, 9142, 4257, 9142},
+    {0x8F180241u, 9142, 4257, 9142},
+    {0x8F180242u, 9142, 4257, 9142},
+    {0x8F180243u, 9142, 4257, 9142},
+    {0x8F180244u, 9142, 4257, 9142},
+    {0x8F180245u, 9142, 4257, 9142},
+    {0x8F180246u, 9142, 4257, 9142},
+    {0x8F180247u, 9142, 4257, 9142},
+    {0x8F180248u, 9142, 4257, 9142},
+    {0x8F180249u, 9142, 4257, 9142},
+    {0x8F18024Au, 9142, 4257, 9142},
+    {0x8F18024Bu, 9142, 4257, 9142},
+    {0x8F18024Cu, 9142, 4257, 9142},
+    {0x8F18024Du, 9142, 4257, 9142},
+    {0x8F18024Eu, 9142, 4257, 9142},
+    {0x8F18024Fu, 9142, 4257, 9142},
+    {0x8F180251u, 9142, 4257, 9142},
+    {0x8F180252u, 9142, 4257, 9142},
+    {0x8F180253u, 9142, 4257, 9142},
+    {0x8F180254u, 9142, 4257, 9142},
+    {0x8F180255u, 9142, 4257, 9142},
+    {0x8F180256u, 9142, 4257, 9142},
+    {0x8F180257u, 9142, 4257, 9142},
+    {0x8F180258u, 9142, 4257, 9142},
+    {0x8F180259u, 9142, 4257, 9142},
+    {0x8F18025Au, 9142, 4257, 9142},
+    {0x8F18025Bu, 9142, 4257, 9142},
+    {0x8F18025Cu, 9142, 4257, 9142},
+    {0x8F18025Du, 9142, 4257, 9142},
+    {0x8F18025Eu, 9142, 4257, 9142},
+    {0x8F18025Fu, 9142, 4257, 9142},
+    {0x8F180260u, 9142, 4257, 9142},
+    {0x8F180261u, 9142, 4257, 9142},
+    {0x8F180262u, 9142, 4257, 9142},
+    {0x8F180263u, 9142, 4257, 9142},
+    {0x8F180264u, 9142, 4257, 9142},
+    {0x8F180265u, 9142, 4257, 9142},
+    {0x8F180266u, 9142, 4257, 9142},
+    {0x8F180267u, 9142, 4257, 9142},
+    {0x8F180268u, 9142, 4257, 9142},
+    {0x8F180269u, 9142, 4257, 9142},
+    {0x8F18026Au, 9142, 4257, 9142},
+    {0x8F18026Bu, 9142, 4257, 9142},
+    {0x8F18026Cu, 9142, 4257, 9142},
+    {0x8F18026Du, 9142, 4257, 9142},
+    {0x8F18026Eu, 9142, 4257, 9142},
+    {0x8F18026Fu, 9142, 4257, 9142},
+    {0x8F180270u, 9142, 4257, 9142},
+    {0x8F180271u, 9142, 4257, 9142},
+    {0x8F180272u, 9142, 4257, 9142},
+    {0x8F180273u, 9142, 4257, 9142},
+    {0x8F180274u, 9142, 4257, 9142},
+    {0x8F180275u, 9142, 4257, 9142},
+    {0x8F180276u, 9142, 4257, 9142},
+    {0x8F180277u, 9142, 4257, 9142},
+    {0x8F180278u, 9142, 4257, 9142},
+    {0x8F180279u, 9142, 4257, 9142},
+    {0x8F18027Au, 9142, 4257, 9142},
+    {0x8F18027Bu, 9142, 4257, 9142},
+    {0x8F18027Cu, 9142, 4257, 9142},
+    {0x8F18027Du, 9142, 4257, 9142},
+    {0x8F18027Eu, 9142, 4257, 9142},
+    {0x8F18027Fu, 9142, 4257, 9142},
+    {0x8F180280u, 9142, 4257, 9142},
+    {0x8F180281u, 9142, 4257, 9142},
+    {0x8F180282u, 9142, 4257, 9142},
+    {0x8F180283u, 9142, 4257, 9142},
+    {0x8F180284u, 9142, 4257, 9142},
+    {0x8F180285u, 9142, 4257, 9142},
+    {0x8F180286u, 9142, 4257, 9142},
+    {0x8F180287u, 9142, 4257, 9142},
+    {0x8F180288u, 9142, 4257, 9142},
+    {0x8F180289u, 9142, 4257, 9142},
+    {0x8F18028Au, 9142, 4257, 9142},
+    {0x8F18028Bu, 9142, 4257, 9142},
+    {0x8F18028Cu, 9142, 4257, 9142},
+    {0x8F18028Du, 9142, 4257, 9142},
+    {0x8F18028Eu, 9142, 4257, 9142},
+    {0x8F18028Fu, 9142, 4257, 9142},
+    {0x8F180290u, 9142, 4257, 9142},
+    {0x8F180291u, 9142, 4257, 9142},
+    {0x8F180292u, 9142, 4257, 9142},
+    {0x8F180400u, 9142, 9134, 9142},
+    {0x8F180401u, 9142, 9134, 9142},
+    {0x8F180402u, 9142, 9134, 9142},
+    {0x8F180403u, 9142, 9134, 9142},
+    {0x8F180404u, 9142, 9134, 9142},
+    {0x8F180405u, 9142, 9134, 9142},
+    {0x8F180406u, 9142, 9134, 9142},
+    {0x8F180407u, 9142, 9134, 9142},
+    {0x8F180408u, 9142, 9134, 9142},
+    {0x8F180409u, 9142, 9134, 9142},
+    {0x8F18040Au, 9142, 9134, 9142},
+    {0x8F18040Bu, 9142, 9134, 9142},
+    {0x8F18040Cu, 9142, 9134, 9142},
+    {0x8F18040Du, 9142, 9134, 9142},
+    {0x8F18040Eu, 9142, 9134, 9142},
+    {0x8F18040Fu, 9142, 9134, 9142},
+    {0x8F180410u, 9142, 9134, 9142},
+    {0x8F180411u, 9142, 9134, 9142},
+    {0x8F180412u, 9142, 9134, 9142},
+    {0x8F180413u, 9142, 9134, 9142},
+    {0x8F180414u, 9142, 9134, 9142},
+    {0x8F180415u, 9142, 9134, 9142},
+    {0x8F180416u, 9142, 9134, 9142},
+    {0x8F180417u, 9142, 9134, 9142},
+    {0x8F180418u, 9142, 9134, 9142},
+    {0x8F180419u, 9142, 9134, 9142},
+    {0x8F18041Au, 9142, 9134, 9142},
+    {0x8F18041Bu, 9142, 9134, 9142},
+    {0x8F18041Cu, 9142, 9134, 9142},
+    {0x8F180420u, 9142, 9134, 9142},
+    {0x8F180421u, 9142, 9134, 9142},
+    {0x8F180422u, 9142, 9134, 9142},
+    {0x8F180423u, 9142, 9134, 9142},
+    {0x8F180424u, 9142, 9134, 9142},
+    {0x8F180425u, 9142, 9134, 9142},
+    {0x8F180426u, 9142, 9134, 9142},
+    {0x8F180427u, 9142, 9134, 9142},
+    {0x8F180428u, 9142, 9134, 9142},
+    {0x8F180429u, 9142, 9134, 9142},
+    {0x8F18042Au, 9142, 9134, 9142},
+    {0x8F18042Bu, 9142, 9134, 9142},
+    {0x8F18042Cu, 9142, 9134, 9142},
+    {0x8F18042Du, 9142, 9134, 9142},
+    {0x8F18042Eu, 9142, 9134, 9142},
+    {0x8F18042Fu, 9142, 9134, 9142},
+    {0x8F180430u, 9142, 9134, 9142},
+    {0x8F180431u, 9142, 9134, 9142},
+    {0x8F180432u, 9142, 9134, 9142},
+    {0x8F180433u, 9142, 9134, 9142},
+    {0x8F180434u, 9142, 9134, 9142},
+    {0x8F180435u, 9142, 9134, 9142},
+    {0x8F180436u, 9142, 9134, 9142},
+    {0x8F180437u, 9142, 9134, 9142},
+    {0x8F180438u, 9142, 9134, 9142},
+    {0x8F180439u, 9142, 9134, 9142},
+    {0x8F18043Au, 9142, 9134, 9142},
+    {0x8F18043Bu, 9142, 9134, 9142},
+    {0x8F18043Cu, 9142, 9134, 9142},
+    {0x8F180440u, 9142, 9134, 9142},
+    {0x8F180441u, 9142, 9134, 9142},
+    {0x8F180442u, 9142, 9134, 9142},
+    {0x8F180443u, 9142, 9134, 9142},
+    {0x8F180444u, 9142, 9134, 9142},
+    {0x8F180445u, 9142, 9134, 9142},
+    {0x8F180446u, 9142, 9134, 9142},
+    {0x8F180447u, 9142, 9134, 9142},
+    {0x8F180448u, 9142, 9134, 9142},
+    {0x8F18044Bu, 9142, 9134, 9142},
+    {0x8F18044Cu, 9142, 9134, 9142},
+    {0x8F18044Du, 9142, 9134, 9142},
+    {0x8F18044Eu, 9142, 9134, 9142},
+    {0x8F18044Fu, 9142, 9134, 9142},
+    {0x8F180450u, 9142, 9134, 9142},
+    {0x8F180451u, 9142, 9134, 9142},
+    {0x8F180452u, 9142, 9134, 9142},
+    {0x8F180453u, 9142, 9134, 9142},
+    {0x8F180454u, 9142, 9134, 9142},
+    {0x8F180455u, 9142, 9134, 9142},
+    {0x8F180456u, 9142, 9134, 9142},
+    {0x8F180457u, 9142, 9134, 9142},
+    {0x8F180458u, 9142, 9134, 9142},
+    {0x8F180459u, 9142, 9134, 9142},
+    {0x8F18045Au, 9142, 9134, 9142},
+    {0x8F18045Bu, 9142, 9134, 9142},
+    {0x8F18045Cu, 9142, 9134, 9142},
+    {0x8F180460u, 9142, 9134, 9142},
+    {0x8F180461u, 9142, 9134, 9142},
+    {0x8F180462u, 9142, 9134, 9142},
+    {0x8F180463u, 9142, 9134, 9142},
+    {0x8F180464u, 9142, 9134, 9142},
+    {0x8F180465u, 9142, 9134, 9142},
+    {0x8F180466u, 9142, 9134, 9142},
+    {0x8F180467u, 9142, 9134, 9142},
+    {0x8F180468u, 9142, 9134, 9142},
+    {0x8F180469u, 9142, 9134, 9142},
+    {0x8F18046Au, 9142, 9134, 9142},
+    {0x8F18046Bu, 9142, 9134, 9142},
+    {0x8F18046Cu, 9142, 9134, 9142},
+    {0x8F18046Du, 9142, 9134, 9142},
+    {0x8F18046Eu, 9142, 9134, 9142},
+    {0x8F18046Fu, 9142, 9134, 9142},
+    {0x8F180470u, 9142, 9134, 9142},
+    {0x8F180471u, 9142, 9134, 9142},
+    {0x8F180472u, 9142, 9134, 9142},
+    {0x8F180473u, 9142, 9134, 9142},
+    {0x8F180474u, 9142, 9134, 9142},
+    {0x8F180475u, 9142, 9134, 9142},
+    {0x8F180476u, 9142, 9134, 9142},
+    {0x8F180477u, 9142, 9134, 9142},
+    {0x8F180478u, 9142, 9134, 9142},
+    {0x8F180479u, 9142, 9134, 9142},
+    {0x8F18047Au, 9142, 9134, 9142},
+    {0x8F18047Bu, 9142, 9134, 9142},
+    {0x8F18047Cu, 9142, 9134, 9142},
+    {0x8F180A00u, 9142, 16299, 9142},
+    {0x8F180A01u, 9142, 16299, 9142},
+    {0x8F180E00u, 9142, 16314, 9142},
+    {0x8F180E10u, 9142, 16314, 9142},
+    {0x8F180E11u, 9142, 16314, 9142},
+    {0x8F180E12u, 9142, 16314, 9142},
+    {0x8F180E13u, 9142, 16314, 9142},
+    {0x8F180E14u, 9142, 16314, 9142},
+    {0x8F180E15u, 9142, 16314, 9142},
+    {0x8F180E16u, 9142, 16314, 9142},
+    {0x8F180E17u, 9142, 16314, 9142},
+    {0x8F180E18u, 9142, 16314, 9142},
+    {0x8F180E19u, 9142, 16314, 9142},
+    {0x8F180E1Au, 9142, 16314, 9142},
+    {0x8F180E1Bu, 9142, 16314, 9142},
+    {0x8F180E1Cu, 9142, 16314, 9142},
+    {0x8F180E1Du, 9142, 16314, 9142},
+    {0x8F180E1Eu, 9142, 16314, 9142},
+    {0x8F180E1Fu, 9142, 16314, 9142},
+    {0x8F180E20u, 9142, 16314, 9142},
+    {0x8F180E21u, 9142, 16314, 9142},
+    {0x8F181020u, 9142, 6288, 9142},
+    {0x8F181021u, 9142, 6288, 9142},
+    {0x8F181210u, 9142, 6499, 9142},
+    {0x8F181211u, 9142, 6499, 9142},
+    {0x8F181212u, 9142, 6499, 9142},
+    {0x8F181213u, 9142, 6499, 9142},
+    {0x8F181214u, 9142, 6499, 9142},
+    {0x8F181215u, 9142, 6499, 9142},
+    {0x8F181216u, 9142, 6499, 9142},
+    {0x8F181217u, 9142, 6499, 9142},
+    {0x8F181218u, 9142, 6499, 9142},
+    {0x8F181219u, 9142, 6499, 9142},
+    {0x8F18121Au, 9142, 6499, 9142},
+    {0x8F18121Bu, 9142, 6499, 9142},
+    {0x8F181801u, 9142, 4424, 9142},
+    {0x8F184C00u, 9142, 16324, 9142},
+    {0x8F184C01u, 9142, 16324, 9142},
+    {0x8F184C02u, 9142, 16324, 9142},
+    {0x8F184C03u, 9142, 16324, 9142},
+    {0x8F184C04u, 9142, 16324, 9142},
+    {0x8F184C05u, 9142, 16324, 9142},
+    {0x8F184C10u, 9142, 16324, 9142},
+    {0x8F184C11u, 9142, 16324, 9142},
+    {0x8F184C12u, 9142, 16324, 9142},
+    {0x8F184C13u, 9142, 16324, 9142},
+    {0x8F184C14u, 9142, 16324, 9142},
+    {0x8F184C15u, 9142, 16324, 9142},
+    {0x8F184C16u, 9142, 16324, 9142},
+    {0x8F184C17u, 9142, 16324, 9142},
+    {0x8F184C18u, 9142, 16324, 9142},
+    {0x8F184C19u, 9142, 16324, 9142},
+    {0x8F184C1Au, 9142, 16324, 9142},
+    {0x8F184C1Bu, 9142, 16324, 9142},
+    {0x8F184C1Cu, 9142, 16324, 9142},
+    {0x8F184C1Eu, 9142, 16324, 9142},
+    {0x8F184C1Fu, 9142, 16324, 9142},
+    {0x8F184C21u, 9142, 16324, 9142},
+    {0x8F184C22u, 9142, 16324, 9142},
+    {0x8F184C23u, 9142, 16324, 9142},
+    {0x8F184C24u, 9142, 16324, 9142},
+    {0x8F19800Cu, 9142, 797, 9142},
+    {0x8F19A000u, 9142, 310, 9142},
+    {0x8F19A001u, 9142, 310, 9142},
+    {0x8F19A002u, 9142, 310, 9142},
+    {0x8F19A003u, 9142, 310, 9142},
+    {0x8F19A004u, 9142, 310, 9142},
+    {0x8F19A005u, 9142, 310, 9142},
+    {0x8F19A006u, 9142, 310, 9142},
+    {0x8F19A007u, 9142, 310, 9142},
+    {0x8F19A008u, 9142, 310, 9142},
+    {0x8F19A009u, 9142, 310, 9142},
+    {0x8F19A00Au, 9142, 310, 9142},
+    {0x8F19A00Bu, 9142, 310, 9142},
+    {0x8F19A00Cu, 9142, 310, 9142},
+    {0x8F19A00Du, 9142, 310, 9142},
+    {0x8F19A00Eu, 9142, 310, 9142},
+    {0x8F19A00Fu, 9142, 310, 9142},
+    {0x8F19A010u, 9142, 310, 9142},
+    {0x8F19A011u, 9142, 310, 9142},
+    {0x8F19A012u, 9142, 310, 9142},
+    {0x8F19A013u, 9142, 310, 9142},
+    {0x8F19A014u, 9142, 310, 9142},
+    {0x8F19A015u, 9142, 310, 9142},
+    {0x8F19A016u, 9142, 310, 9142},
+    {0x8F19A017u, 9142, 310, 9142},
+    {0x8F19A018u, 9142, 310, 9142},
+    {0x8F19A019u, 9142, 310, 9142},
+    {0x8F19A01Au, 9142, 310, 9142},
+    {0x8F19A01Bu, 9142, 310, 9142},
+    {0x8F19A01Cu, 9142, 310, 9142},
+    {0x8F19A01Du, 9142, 310, 9142},
+    {0x8F19A01Eu, 9142, 310, 9142},
+    {0x8F19A01Fu, 9142, 310, 9142},
+    {0x8F19A020u, 9142, 310, 9142},
+    {0x8F19A021u, 9142, 310, 9142},
+    {0x8F19A022u, 9142, 310, 9142},
+    {0x8F19A023u, 9142, 310, 9142},
+    {0x8F19A024u, 9142, 310, 9142},
+    {0x8F19A025u, 9142, 310, 9142},
+    {0x8F19A026u, 9142, 310, 9142},
+    {0x8F19A027u, 9142, 310, 9142},
+    {0x8F19A028u, 9142, 310, 9142},
+    {0x8F19A029u, 9142, 310, 9142},
+    {0x8F19A02Au, 9142, 310, 9142},
+    {0x8F19A02Bu, 9142, 310, 9142},
+    {0x8F19A02Cu, 9142, 310, 9142},
+    {0x8F19A02Du, 9142, 310, 9142},
+    {0x8F19A02Eu, 9142, 310, 9142},
+    {0x8F19A02Fu, 9142, 310, 9142},
+    {0x8F19A030u, 9142, 310, 9142},
+    {0x8F19A031u, 9142, 310, 9142},
+    {0x8F19A032u, 9142, 310, 9142},
+    {0x8F19A033u, 9142, 310, 9142},
+    {0x8F19A034u, 9142, 310, 9142},
+    {0x8F19A035u, 9142, 310, 9142},
+    {0x8F19A036u, 9142, 310, 9142},
+    {0x8F19A037u, 9142, 310, 9142},
+    {0x8F19A038u, 9142, 310, 9142},
+    {0x8F19A039u, 9142, 310, 9142},
+    {0x8F19A03Au, 9142, 310, 9142},
+    {0x8F19A03Bu, 9142, 310, 9142},
+    {0x8F19A03Cu, 9142, 310, 9142},
+    {0x8F19A03Du, 9142, 310, 9142},
+    {0x8F19A03Eu, 9142, 310, 9142},
+    {0x8F19A03Fu, 9142, 310, 9142},
+    {0x8F19A040u, 9142, 310, 9142},
+    {0x8F19A041u, 9142, 310, 9142},
+    {0x8F19A042u, 9142, 310, 9142},
+    {0x8F19A043u, 9142, 310, 9142},
+    {0x8F19A044u, 9142, 310, 9142},
+    {0x8F19A045u, 9142, 310, 9142},
+    {0x8F19A046u, 9142, 310, 9142},
+    {0x8F19A047u, 9142, 310, 9142},
+    {0x8F19A048u, 9142, 310, 9142},
+    {0x8F19A049u, 9142, 310, 9142},
+    {0x8F19A04Au, 9142, 310, 9142},
+    {0x8F19A04Bu, 9142, 310, 9142},
+    {0x8F19A04Cu, 9142, 310, 9142},
+    {0x8F19A04Du, 9142, 310, 9142},
+    {0x8F19A04Eu, 9142, 310, 9142},
+    {0x9419321Bu, 9142, 9142, 9142},
+    {0xA2140007u, 9142, 9142, 9142},
+    {0xA2140008u, 9142, 9142, 9142},
+    {0xA2140009u, 9142, 9142, 9142},
+    {0xA214000Au, 9142, 9142, 9142},
+    {0xA214000Bu, 9142, 9142, 9142},
+    {0xA214000Du, 9142, 9142, 9142},
+    {0xA2141004u, 9142, 9142, 9142},
+    {0xA2141006u, 9142, 9142, 9142},
+    {0xA2142004u, 9142, 9142, 9142},
+    {0xA2142006u, 9142, 9142, 9142},
+    {0xA2145004u, 9142, 9142, 9142},
+    {0xA2301000u, 9142, 9142, 9142},
+    {0xA2301001u, 9142, 9142, 9142},
+    {0xA2301002u, 9142, 9142, 9142},
+    {0xA2302001u, 9142, 9142, 9142},
+    {0xA2303001u, 9142, 9142, 9142},
+    {0xA4025021u, 9142, 9142, 9142},
+    {0xA4025041u, 9142, 9142, 16340},
+    {0xA4025061u, 9142, 9142, 16378},
+    {0xA4025081u, 9142, 9142, 16417},
+    {0xA40250E1u, 9142, 9142, 16496},
+    {0xA4025101u, 9142, 9142, 16539},
+    {0xA4028801u, 9142, 9142, 16598},
+    {0xA4140007u, 9142, 9142, 9142},
+    {0xA4140008u, 9142, 9142, 9142},
+    {0xA4140009u, 9142, 9142, 9142},
+    {0xA414000Au, 9142, 9142, 9142},
+    {0xA414000Bu, 9142, 9142, 9142},
+    {0xA414000Cu, 9142, 9142, 9142},
+    {0xA414000Du, 9142, 9142, 9142},
+    {0xA4183200u, 9142, 9142, 9142},
+    {0xA4192C1Au, 9142, 9142, 9142},
+    {0xA4193216u, 9142, 9142, 9142},
+    {0xA4193217u, 9142, 9142, 9142},
+    {0xA4193218u, 9142, 9142, 9142},
+    {0xA419321Bu, 9142, 9142, 9142},
+    {0xA419321Cu, 9142, 9142, 9142},
+    {0xA42A0000u, 9142, 9142, 9142},
+    {0xA42F390Fu, 9142, 9142, 9142},
+    {0xA42F3916u, 9142, 9142, 9142},
+    {0xA42F3917u, 9142, 9142, 9142},
+    {0xA42F3918u, 9142, 9142, 9142},
+    {0xA42F391Au, 9142, 9142, 9142},
+    {0xA4302003u, 9142, 9142, 9142},
+    {0xA4302004u, 9142, 9142, 9142},
+    {0xA4302005u, 9142, 9142, 9142},
+    {0xA4302006u, 9142, 9142, 9142},
+    {0xA4302009u, 9142, 9142, 9142},
+    {0xA430200Au, 9142, 9142, 9142},
+    {0xA4303002u, 9142, 9142, 9142},
+    {0xA6023001u, 9142, 9142, 9142},
+    {0xA6023002u, 9142, 9142, 9142},
+    {0xA6023003u, 9142, 9142, 9142},
+    {0xA6023004u, 9142, 9142, 9142},
+    {0xA60250A1u, 9142, 9142, 16656},
+    {0xA60250C1u, 9142, 9142, 9142},
+    {0xA6060000u, 9142, 9142, 9142},
+    {0xA6060001u, 9142, 9142, 9142},
+    {0xA6060002u, 9142, 9142, 9142},
+    {0xA6060003u, 9142, 9142, 9142},
+    {0xA6060004u, 9142, 9142, 9142},
+    {0xA6060005u, 9142, 9142, 9142},
+    {0xA606000Au, 9142, 9142, 9142},
+    {0xA606000Bu, 9142, 9142, 9142},
+    {0xA606000Cu, 9142, 9142, 9142},
+    {0xA606000Fu, 9142, 9142, 9142},
+    {0xA606009Du, 9142, 9142, 9142},
+    {0xA6060FFFu, 9142, 9142, 9142},
+    {0xA607FFFFu, 9142, 9142, 16697},
+    {0xA6140001u, 9142, 9142, 9142},
+    {0xA6140002u, 9142, 9142, 9142},
+    {0xA6140003u, 9142, 9142, 9142},
+    {0xA6140004u, 9142, 9142, 9142},
+    {0xA6140005u, 9142, 9142, 9142},
+    {0xA6140006u, 9142, 9142, 9142},
+    {0xA6141003u, 9142, 9142, 9142},
+    {0xA6142003u, 9142, 9142, 9142},
+    {0xA6143003u, 9142, 9142, 9142},
+    {0xA6144003u, 9142, 9142, 9142},
+    {0xA6145003u, 9142, 9142, 9142},
+    {0xA6183207u, 9142, 9142, 9142},
+    {0xA6192D15u, 9142, 9142, 9142},
+    {0xA6193206u, 9142, 9142, 9142},
+    {0xA6193215u, 9142, 9142, 9142},
+    {0xA6193248u, 9142, 9142, 9142},
+    {0xA62F3905u, 9142, 9142, 9142},
+    {0xA62F3934u, 9142, 9142, 9142},
+    {0xA62FFFFFu, 9142, 9142, 9142},
+    {0xA6301002u, 9142, 9142, 9142},
+    {0xA6303003u, 9142, 9142, 9142},
+    {0xA6303004u, 9142, 9142, 9142},
+    {0xA6360000u, 9142, 9142, 9142},
+    {0xA6361000u, 9142, 9142, 9142},
+    {0xA6362000u, 9142, 9142, 9142},
+    {0xA8021004u, 9142, 9142, 9142},
+    {0xA8028801u, 9142, 9142, 16756},
+    {0xA8028802u, 9142, 9142, 16814},
+    {0xA8060FFFu, 9142, 9142, 9142},
+    {0xA807FFFFu, 9142, 9142, 9142},
+    {0xA819320Fu, 9142, 9142, 9142},
+    {0xA8193234u, 9142, 9142, 9142},
+    {0xA8193235u, 9142, 9142, 9142},
+    {0xA82A0000u, 9142, 9142, 9142},
+    {0xB4060006u, 9142, 9142, 9142},
+    {0xB4060007u, 9142, 9142, 9142},
+    {0xB4060008u, 9142, 9142, 9142},
+    {0xB4060009u, 9142, 9142, 9142},
+    {0xB406000Du, 9142, 9142, 9142},
+    {0xB406000Eu, 9142, 9142, 9142},
+    {0xB4060010u, 9142, 9142, 9142},
+    {0xB4060011u, 9142, 9142, 9142},
+    {0xB4060014u, 9142, 9142, 9142},
+    {0xB406009Cu, 9142, 9142, 9142},
 };
 
 #endif

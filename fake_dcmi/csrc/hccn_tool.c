@@ -171,10 +171,9 @@ int main(int argc, char **argv)
     unsigned long phy_id = strtoul(argv[2], &end, 10);
     if (*argv[2] == '\0' || *end != '\0' || phy_id > 255)
         return fail("Get invalid device id.", 1);
-    if (open_image() != OK)
-        return fail("Cmd execute failed!", 1);
     struct call call;
-    (void)hold_image(&call);
+    if (open_image() != OK || !hold_image(&call))
+        return fail("Cmd execute failed!", 1);
     const struct chip_block *block = chip_of_phy(&call, (unsigned int)phy_id);
     if (block == NULL)
         return fail("Get invalid device id.", 1);

@@ -6,7 +6,7 @@
 
 #define IMAGE_MAGIC 0x4E50555445534244ULL
 #define CALL_MAGIC 0x4E505543414C4C53ULL
-#define IMAGE_VERSION 2u
+#define IMAGE_VERSION 3u
 #define IMAGE_MAX_CARDS 64u
 #define IMAGE_MAX_CHIPS 256u
 #define IMAGE_MAX_CARD_ID 256u
@@ -15,6 +15,7 @@
 #define IMAGE_MAX_ERROR_CODES 128u
 #define IMAGE_MAX_PROCESSES 32u
 #define IMAGE_MAX_VDEVICES 32u
+#define IMAGE_MAX_SWITCH_FAULTS 64u
 #define IMAGE_UTILIZATION_TYPES 16u
 #define IMAGE_EVENT_SLOTS 2048u
 #define IMAGE_MAX_RULES 64u
@@ -23,9 +24,9 @@
 #define GATE_CODE 65535u
 #define GATE_SCRIPTED 65536u
 #define IMAGE_NODE_AT 2760u
-#define IMAGE_SCRIPT_AT 14416u
-#define IMAGE_EVENTS_AT 20584u
-#define IMAGE_CHIPS_AT 86120u
+#define IMAGE_SCRIPT_AT 16864u
+#define IMAGE_EVENTS_AT 23032u
+#define IMAGE_CHIPS_AT 88568u
 #define CALL_SLOTS 65536u
 #define CALLS_SIZE 4194368u
 #define MAX_MESSAGE 65536u
@@ -82,6 +83,12 @@ struct image_node {
     uint32_t vnpu_recover;
     uint32_t custom_op_recover;
     uint32_t share_recover;
+    uint32_t switch_count;
+    uint32_t switch_alarm[64];
+    uint32_t switch_fault[64];
+    uint16_t switch_peer[64];
+    uint8_t switch_severity[64];
+    uint64_t switch_raised_ms[64];
     uint16_t by_pair[2048];
     uint16_t by_logic[256];
     uint16_t by_phy[256];
@@ -103,14 +110,20 @@ _Static_assert(offsetof(struct image_node, vdevice_mode) == 544, "vdevice_mode")
 _Static_assert(offsetof(struct image_node, vnpu_recover) == 548, "vnpu_recover");
 _Static_assert(offsetof(struct image_node, custom_op_recover) == 552, "custom_op_recover");
 _Static_assert(offsetof(struct image_node, share_recover) == 556, "share_recover");
-_Static_assert(offsetof(struct image_node, by_pair) == 560, "by_pair");
-_Static_assert(offsetof(struct image_node, by_logic) == 4656, "by_logic");
-_Static_assert(offsetof(struct image_node, by_phy) == 5168, "by_phy");
-_Static_assert(offsetof(struct image_node, driver_version) == 5680, "driver_version");
-_Static_assert(offsetof(struct image_node, dcmi_version) == 5744, "dcmi_version");
-_Static_assert(offsetof(struct image_node, tool_version) == 5776, "tool_version");
-_Static_assert(offsetof(struct image_node, family) == 5808, "family");
-_Static_assert(sizeof(struct image_node) == 5824, "image_node");
+_Static_assert(offsetof(struct image_node, switch_count) == 560, "switch_count");
+_Static_assert(offsetof(struct image_node, switch_alarm) == 564, "switch_alarm");
+_Static_assert(offsetof(struct image_node, switch_fault) == 820, "switch_fault");
+_Static_assert(offsetof(struct image_node, switch_peer) == 1076, "switch_peer");
+_Static_assert(offsetof(struct image_node, switch_severity) == 1204, "switch_severity");
+_Static_assert(offsetof(struct image_node, switch_raised_ms) == 1272, "switch_raised_ms");
+_Static_assert(offsetof(struct image_node, by_pair) == 1784, "by_pair");
+_Static_assert(offsetof(struct image_node, by_logic) == 5880, "by_logic");
+_Static_assert(offsetof(struct image_node, by_phy) == 6392, "by_phy");
+_Static_assert(offsetof(struct image_node, driver_version) == 6904, "driver_version");
+_Static_assert(offsetof(struct image_node, dcmi_version) == 6968, "dcmi_version");
+_Static_assert(offsetof(struct image_node, tool_version) == 7000, "tool_version");
+_Static_assert(offsetof(struct image_node, family) == 7032, "family");
+_Static_assert(sizeof(struct image_node) == 7048, "image_node");
 
 struct image_rule {
     uint32_t number;
@@ -528,7 +541,7 @@ struct node_block {
     uint32_t reserved;
     struct image_node copy[2];
 };
-_Static_assert(sizeof(struct node_block) == 11656, "node_block");
+_Static_assert(sizeof(struct node_block) == 14104, "node_block");
 
 struct script_block {
     uint32_t sequence;

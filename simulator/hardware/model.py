@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.hardware import telemetry
-from simulator.hardware.faults import FaultKind, Severity, catalogue
+from simulator.hardware.faults import FaultKind, Severity, SwitchFault, catalogue
 from simulator.hardware.profile import MAX_CARDS, MAX_CHIPS, Profile, load_profile
 from simulator.hardware.script import Rule
 from simulator.hardware.telemetry import Load, Readings
@@ -150,6 +150,7 @@ class Hardware:
         self.listed = count
         self.busy_code = 0  # 0: the driver's usual one
         self.node_settings: dict[str, int] = {}
+        self.switch_faults: dict[str, tuple[SwitchFault, float]] = {}
         self.rules: tuple[Rule, ...] = ()
         self._rules_made = 0
         self.releases = 0  # how often calls that hang were let go on
@@ -226,6 +227,15 @@ class Hardware:
         """A dropped card answers again."""
         for chip in self._on_card(card_id):
             chip.is_dropped = False
+
+    def raise_switch_fault(self, fault: SwitchFault, now: float) -> None:
+        """Raise a fault of the super-pod's switch; only such a server has one."""
+        if not self.profile.super_pod_size:
+            raise ValueError(f"{self.profile.product} has no switch")
+        self.switch_faults.setdefault(fault.code, (fault, now))
+
+    def clear_switch_fault(self, code: str) -> None:
+        self.switch_faults.pop(code, None)
 
     # --- who uses a chip
 

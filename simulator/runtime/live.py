@@ -154,6 +154,12 @@ class LiveRuntime:
         """What the container's present attempt has written so far."""
         return cri_log.read(self._log_path(pod, name))
 
+    def pid_of(self, uid: str, name: str) -> int:
+        """The process of a running container, 0 when there is none."""
+        sandbox = self._sandboxes.get(uid)
+        made = sandbox.containers.get(name) if sandbox is not None else None
+        return made.pid if made is not None else 0
+
     def pids(self) -> list[int]:
         """Every container process now running."""
         return [

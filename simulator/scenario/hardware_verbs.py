@@ -39,6 +39,8 @@ from simulator.scenario.schema import (
     ScriptCall,
     StartProcess,
     Step,
+    SwitchFault,
+    SwitchRecover,
     UnpinReading,
     UseSlice,
 )
@@ -64,6 +66,20 @@ def change_of(step: Step) -> Found | None:
             kind = faults.parse(code)
             fields = {"card": card, "code": f"{kind.code:08X}"} | _chip_field(chip)
             return "fault.recover", fields, lambda hw, now: hw.recover(card, kind.code, chip=chip)
+        case SwitchFault(code=code):
+            fault = faults.parse_switch(code)
+            return _quiet(
+                "switch.fault",
+                {"code": fault.code},
+                lambda hw, now: hw.raise_switch_fault(fault, now),
+            )
+        case SwitchRecover(code=code):
+            fault = faults.parse_switch(code)
+            return _quiet(
+                "switch.recover",
+                {"code": fault.code},
+                lambda hw, now: hw.clear_switch_fault(fault.code),
+            )
         case DropCard(card=card, answers=answers):
             number = _code(answers)
             return _quiet("card.drop", {"card": card}, lambda hw, now: hw.drop(card, code=number))

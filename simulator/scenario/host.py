@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fake_dcmi.host_files import BREAKS
 from simulator.errors import ScenarioError
 from simulator.hardware.model import Hardware
 from simulator.scenario.profiles import find_profile
@@ -12,6 +13,21 @@ def expected_chips(scenario: Scenario) -> int:
     """How many devices the node should show when nothing is broken."""
     profile, cards = find_profile(scenario.node.profile), scenario.node.cards
     return (profile.cards if cards is None else cards) * profile.chips_per_card
+
+
+def host_breaks(scenario: Scenario) -> frozenset[str]:
+    """What is wrong with the host's files; `library:` is the short way to say some of it."""
+    settings = scenario.node
+    breaks = set(settings.breaks)
+    if settings.library != "ok":
+        breaks.add(f"library-{settings.library}")
+    unknown = breaks - set(BREAKS)
+    if unknown:
+        raise ScenarioError(
+            f"{scenario.name}: node: breaks: {', '.join(sorted(unknown))} unknown, "
+            f"allowed: {', '.join(BREAKS)}."
+        )
+    return frozenset(breaks)
 
 
 def make_hardware(scenario: Scenario, seed: int) -> Hardware:
@@ -30,4 +46,5 @@ def make_hardware(scenario: Scenario, seed: int) -> Hardware:
     except ValueError as error:
         raise ScenarioError(f"{scenario.name}: node: {error}.") from None
     hardware.logs_calls = settings.log_calls
+    host_breaks(scenario)
     return hardware

@@ -100,6 +100,20 @@ class RecoverFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchFault:
+    """Raise a fault of the super-pod's switch: `[0x00f1fef5,155912,cpu,na]`."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchRecover:
+    """Clear a fault of the switch."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropCard:
     """A card stops answering; its ids stay. `answers` is the driver's code meanwhile."""
 
@@ -335,6 +349,8 @@ Step = (
     Wait
     | InjectFault
     | RecoverFault
+    | SwitchFault
+    | SwitchRecover
     | DropCard
     | ReturnCard
     | ResetChip
@@ -367,6 +383,8 @@ STEPS: dict[str, type[Step]] = {
     "wait": Wait,
     "fault": InjectFault,
     "recover": RecoverFault,
+    "switch-fault": SwitchFault,
+    "switch-recover": SwitchRecover,
     "drop": DropCard,
     "return": ReturnCard,
     "reset": ResetChip,

@@ -1,15 +1,15 @@
 /*
  * Calls every function of the library with arguments made of bytes, on whole and on damaged images.
  * As a fuzz target (-DFUZZ) the fuzzer brings the bytes; else `main` makes them from a seed:
- *   harness IMAGE seed rounds      damage the image, call, repair; again and again
- *   harness IMAGE threads readers  readers at full speed against one writer, no damage
+ *   harness IMAGE SEED ROUNDS        damage the image, call, repair; again and again
+ *   harness IMAGE race<READERS> READS  readers at full speed against one writer, no damage
  * IMAGE is a copy of a whole image that may be written to.
  */
 #include "dcmi.h"
 #include "image_layout.h"
+#include "race.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,9 +125,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 }
 #else
 
-void publish_block(void *block, const void *content, size_t size);
-void publish_event(unsigned char *base, const struct image_event *event);
-
 static unsigned long long state = 88172645463325252ull;
 
 static unsigned char random_byte(void)
@@ -151,75 +148,16 @@ static int random_rounds(unsigned long long seed, long rounds)
     return 0;
 }
 
-static _Atomic int stop;
-static long reads_wanted;
-
-static void write_round(unsigned int round)
+static int race_on_image(int readers, long reads)
 {
-    static struct image_chip chip;
-    struct chip_block *block = (struct chip_block *)(void *)(image + IMAGE_CHIPS_AT);
-
-    if (round == 0)
-        memcpy(&chip, &block->copy[block->sequence & 1], sizeof chip);
-    chip.hbm_mb = chip.hbm_used_mb = round;
-    chip.hbm_mhz = chip.hbm_bandwidth_pct = round;
-    chip.hbm_temp_c = (int)round;
-    publish_block(block, &chip, sizeof chip);
-}
-
-static void *write_fast(void *unused)
-{
-    struct image_event event = {.code = 0x80E24E00u, .severity = 2, .assertion = 1};
-
-    (void)unused;
-    for (unsigned int round = 1; !stop; round++) {
-        write_round(round);
-        if (round % 64 == 0)
-            publish_event(image, &event);
-    }
-    return NULL;
-}
-
-static void *read_fast(void *torn)
-{
-    struct dcmi_hbm_info info;
-
-    for (long round = 0; round < reads_wanted; round++) {
-        if (dcmi_get_device_hbm_info(0, 0, &info) != 0) {
-            ++*(long *)torn;
-            continue;
-        }
-        unsigned int first = (unsigned int)info.memory_size;
-        if (info.memory_usage != info.memory_size || info.freq != first ||
-            info.bandwith_util_rate != first || (unsigned int)info.temp != first)
-            ++*(long *)torn;
-    }
-    return NULL;
-}
-
-static int race(int readers, long reads)
-{
-    pthread_t writer, threads[256];
-    static long torn[256 * 8];
     struct dcmi_event_filter all = {0};
 
-    if (readers > 256 || dcmi_init() != 0)
+    if (dcmi_init() != 0)
         return 92;
     dcmi_subscribe_fault_event(-1, -1, all, hear);
-    reads_wanted = reads / readers;
-    write_round(0);
-    pthread_create(&writer, NULL, write_fast, NULL);
-    for (int i = 0; i < readers; i++)
-        pthread_create(&threads[i], NULL, read_fast, &torn[i * 8]);
-    long sum = 0;
-    for (int i = 0; i < readers; i++) {
-        pthread_join(threads[i], NULL);
-        sum += torn[i * 8];
-    }
-    stop = 1;
-    pthread_join(writer, NULL);
-    printf("%ld reads, %ld torn\n", reads_wanted * readers, sum);
-    return sum != 0;
+    long torn = race(image, dcmi_get_device_hbm_info, readers, reads);
+    printf("%ld torn\n", torn);
+    return torn != 0;
 }
 
 int main(int argc, char **argv)
@@ -228,7 +166,7 @@ int main(int argc, char **argv)
         return 93;
     open_copy(argv[1]);
     if (strncmp(argv[2], "race", 4) == 0)
-        return race(atoi(argv[2] + 4), atol(argv[3]));
+        return race_on_image(atoi(argv[2] + 4), atol(argv[3]));
     return random_rounds(strtoull(argv[2], NULL, 10), atol(argv[3]));
 }
 #endif

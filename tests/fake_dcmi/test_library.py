@@ -145,7 +145,7 @@ def test_library_without_any_image_refuses() -> None:
 
 
 def test_image_that_is_deleted_stays_readable_until_the_next_open(node: Node) -> None:
-    driver, hardware = node
+    driver, _ = node
     value = ctypes.c_uint()
     path = Path(os.environ["NPU_TESTBED_IMAGE"])
     moved = path.with_suffix(".moved")

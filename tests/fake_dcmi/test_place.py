@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 
 from fake_dcmi import host_files, place
-from fake_dcmi.host_files import LibraryState
 from fake_dcmi.image import ImageWriter
-from simulator.faces import image_state
+from simulator.faces import image_state, pci_cards
 from simulator.hardware.faults import fault_levels
 from simulator.hardware.model import Hardware, load_profile
 from simulator.plugin import library
 
 
-def made(root: Path, state: LibraryState = "ok") -> Path:
+def made(root: Path, *breaks: str) -> Path:
     files = host_files.plan(
-        phy_ids=range(8), driver_version="25.2.0", fault_levels=fault_levels(), library=state
+        phy_ids=range(8),
+        driver_version="25.2.0",
+        fault_levels=fault_levels(),
+        pci=pci_cards(Hardware(load_profile("atlas-800t-a2-910b3"))),
+        breaks=frozenset(breaks),
     )
     place.materialize(files, root)
     return root
@@ -55,11 +58,71 @@ def test_clients_accept_the_library_and_find_the_image_by_its_place(tmp_path: Pa
     assert "Total Count                    : 8" in done.stdout
 
 
-@pytest.mark.parametrize(("state", "kind"), [("missing", "missing"), ("group-writable", "refused")])
-def test_broken_libraries_are_refused(state: LibraryState, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        ("library-missing", "missing"),
+        ("library-group-writable", "refused"),
+        ("directory-group-writable", "refused"),
+    ],
+)
+def test_broken_libraries_are_refused(broken: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(library.LibraryRefused) as refusal:
-        choose(made(tmp_path / "node", state))
+        choose(made(tmp_path / "node", broken))
     assert refusal.value.kind == kind
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_library_of_another_owner_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(library.LibraryRefused):
+        choose(made(tmp_path / "node", "library-owner"))
+
+
+def facts(root: Path) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for path in sorted(root.rglob("*")):
+        mode = path.lstat().st_mode
+        content = b""
+        if path.is_symlink():
+            content = os.readlink(path).encode()
+        elif stat.S_ISREG(mode):
+            content = path.read_bytes()
+        found[str(path.relative_to(root))] = (mode, content)
+    return found
+
+
+@pytest.mark.parametrize("broken", [b for b in host_files.BREAKS if b != "library-owner"])
+def test_every_break_changes_what_it_says_and_nothing_else(broken: str, tmp_path: Path) -> None:
+    whole, other = facts(made(tmp_path / "whole")), facts(made(tmp_path / "broken", broken))
+    changed = {path for path in whole.keys() | other.keys() if whole.get(path) != other.get(path)}
+    assert changed
+    words = {
+        "library": "libdcmi", "directory": "lib64/driver", "hccn-tool": "hccn_tool",
+        "npu-smi": "npu-smi", "version-info": "version.info", "install": "ascend_install",
+        "fault-codes": "faultCode", "manager": "davinci_manager", "devices": "dev/davinci",
+        "pci": "sys/bus", "numa": "numa_node",
+    }  # fmt: skip
+    word = next(word for head, word in words.items() if broken.startswith(head))
+    assert all(word in path for path in changed), changed
+
+
+def test_kernel_files_tell_where_a_card_sits(tmp_path: Path) -> None:
+    root = made(tmp_path / "node")
+    card = root / "sys/bus/pci/devices/0000:c5:00.0"
+    assert (card / "vendor").read_text() == "0x19e5\n"
+    assert (card / "class").read_text() == "0x120000\n"
+    assert (card / "numa_node").read_text() == "1\n"
+    assert (root / "sys/devices/system/node/node1/cpulist").read_text().startswith("96-119")
+
+
+def test_hccn_tool_is_reached_without_any_symbolic_link(tmp_path: Path) -> None:
+    root = made(tmp_path / "node")
+    path = root / host_files.HCCN_TOOL
+    assert path.resolve() == path
+    assert os.access(path, os.X_OK)
+    linked = made(tmp_path / "linked", "hccn-tool-symlink") / host_files.HCCN_TOOL
+    assert linked.is_symlink()
+    assert os.access(linked, os.X_OK)
 
 
 def test_placing_twice_changes_nothing(tmp_path: Path) -> None:
