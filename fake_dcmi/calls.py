@@ -411,21 +411,23 @@ def _c_ask(call: Call) -> Iterator[str]:
             yield "    call.code = INVALID_PARAMETER;"
             yield "    return leave(&call);"
             yield "}"
-            lines.append(f"in_at = put_bytes(in, in_at, {param.name}, {size});")
+            lines.append(f"asked_at = put_bytes(asked, asked_at, {param.name}, {size});")
             sizes.append(f"{size}")
         elif param.direction == "out":
             outs.append(param)
         elif param.is_pointer:
             count = f" * (size_t){many}" if many else ""
             lines.append(
-                f"in_at = put_bytes(in, in_at, {param.name}, sizeof *{param.name}{count});"
+                f"asked_at = put_bytes(asked, asked_at, {param.name}, sizeof *{param.name}{count});"
             )
             sizes.append(f"sizeof *{param.name}{count}")
         elif pointed_struct(param):
-            lines.append(f"in_at = put_bytes(in, in_at, &{param.name}, sizeof {param.name});")
+            lines.append(
+                f"asked_at = put_bytes(asked, asked_at, &{param.name}, sizeof {param.name});"
+            )
             sizes.append(f"sizeof {param.name}")
         else:
-            lines.append(f"in_at = put_number(in, in_at, {param.name});")
+            lines.append(f"asked_at = put_number(asked, asked_at, {param.name});")
             sizes.append("8")
     if many:
         yield f"if ({many} <= 0 || {many} > MAX_ASKED) {{"
@@ -438,10 +440,10 @@ def _c_ask(call: Call) -> Iterator[str]:
         yield "    return leave(&call);"
         yield "}"
     if lines:
-        yield f"unsigned char in[{' + '.join(sizes)}];"
-        yield "size_t in_at = 0;"
+        yield f"unsigned char asked[{' + '.join(sizes)}];"
+        yield "size_t asked_at = 0;"
         yield from lines
-    sent = "in, in_at" if lines else "NULL, 0"
+    sent = "asked, asked_at" if lines else "NULL, 0"
     if not outs:
         yield f"call.code = ask_simulator(&call, {sent}, NULL, 0);"
         return
@@ -452,13 +454,13 @@ def _c_ask(call: Call) -> Iterator[str]:
         f"sizeof *{p.name}" + (f" * (size_t){call.reply}" if call.reply and p in structs else "")
         for p in ordered
     ]
-    yield f"unsigned char out[{' + '.join(out_sizes)}];"
-    yield "size_t out_at = 0;"
-    yield "memset(out, 0, sizeof out);"
-    yield f"call.code = ask_simulator(&call, {sent}, out, sizeof out);"
+    yield f"unsigned char answer[{' + '.join(out_sizes)}];"
+    yield "size_t answer_at = 0;"
+    yield "memset(answer, 0, sizeof answer);"
+    yield f"call.code = ask_simulator(&call, {sent}, answer, sizeof answer);"
     yield "if (call.code == OK) {"
     for param, size in zip(ordered, out_sizes, strict=True):
-        yield f"    out_at = take_bytes(out, out_at, {param.name}, {size});"
+        yield f"    answer_at = take_bytes(answer, answer_at, {param.name}, {size});"
     yield "}"
 
 

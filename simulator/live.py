@@ -424,7 +424,8 @@ class LiveTestbed:
         if self._hardware_timer is not None:
             self._hardware_timer.cancel()
             self._hardware_timer = None
-        now, due = self._clock.now(), self.hardware.next_change()
+        now = self._clock.now()
+        due = self.hardware.next_change(now)
         delays = [max(0.0, due - now)] if due is not None else []
         if self.hardware.is_moving(now):
             delays.append(READINGS_S)

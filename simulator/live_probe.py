@@ -28,7 +28,7 @@ SMI_TIMEOUT_S = 10.0
 POLL_S = 0.1
 
 # Row 1 of a card in `npu-smi info`: id, name, health.
-_ROW = re.compile(r"\| (\d+) +(\S+) +\| (OK|Warning|Alarm|Critical|UNKNOWN) +\| [\d.]+ ")
+_ROW = re.compile(r"\| (\d+) +(\S+) +\| (OK|Warning|Alarm|Critical|UNKNOWN) +\| [\d.-]+ ")
 
 Wait = Callable[[Callable[[], bool], float], bool]
 

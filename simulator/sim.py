@@ -363,7 +363,7 @@ class SimTestbed:
         if self._hardware_timer is not None:
             self._hardware_timer.cancel()
             self._hardware_timer = None
-        due = self.hardware.next_change()
+        due = self.hardware.next_change(self.clock.now())
         if due is not None:
             delay = max(0.0, due - self.clock.now())
             self._hardware_timer = self.clock.call_later(delay, self._advance_hardware)

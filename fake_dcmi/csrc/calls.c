@@ -43,10 +43,10 @@ EXPORT int dcmi_config_ecc_enable(int card_id, int device_id, int enable_flag)
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -73,15 +73,15 @@ EXPORT int dcmi_create_vdevice(int card_id, int device_id, struct dcmi_create_vd
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[sizeof *vdev];
-        size_t in_at = 0;
-        in_at = put_bytes(in, in_at, vdev, sizeof *vdev);
-        unsigned char out[sizeof *out];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[sizeof *vdev];
+        size_t asked_at = 0;
+        asked_at = put_bytes(asked, asked_at, vdev, sizeof *vdev);
+        unsigned char answer[sizeof *out];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, out, sizeof *out);
+            answer_at = take_bytes(answer, answer_at, out, sizeof *out);
         }
     }
     return leave(&call);
@@ -2357,16 +2357,16 @@ EXPORT int dcmi_get_hccsping_mesh_info(int card_id, int device_id, int port_id, 
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_number(in, in_at, task_id);
-        unsigned char out[sizeof *hccsping_mesh_reply];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_number(asked, asked_at, task_id);
+        unsigned char answer[sizeof *hccsping_mesh_reply];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, hccsping_mesh_reply, sizeof *hccsping_mesh_reply);
+            answer_at = take_bytes(answer, answer_at, hccsping_mesh_reply, sizeof *hccsping_mesh_reply);
         }
     }
     return leave(&call);
@@ -2395,16 +2395,16 @@ EXPORT int dcmi_get_hccsping_mesh_state(int card_id, int device_id, int port_id,
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_number(in, in_at, task_id);
-        unsigned char out[sizeof *state];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_number(asked, asked_at, task_id);
+        unsigned char answer[sizeof *state];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, state, sizeof *state);
+            answer_at = take_bytes(answer, answer_at, state, sizeof *state);
         }
     }
     return leave(&call);
@@ -2974,15 +2974,15 @@ EXPORT int dcmi_get_spod_node_status(int card_id, int device_id, unsigned int sd
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, sdid);
-        unsigned char out[sizeof *status];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, sdid);
+        unsigned char answer[sizeof *status];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, status, sizeof *status);
+            answer_at = take_bytes(answer, answer_at, status, sizeof *status);
         }
     }
     return leave(&call);
@@ -3024,17 +3024,17 @@ EXPORT int dcmi_get_ub_ping_mesh_info(int card_id, int device_id, int task_id, s
             call.code = INVALID_PARAMETER;
             return leave(&call);
         }
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        in_at = put_number(in, in_at, mesh_reply_size);
-        unsigned char out[sizeof *count + sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        asked_at = put_number(asked, asked_at, mesh_reply_size);
+        unsigned char answer[sizeof *count + sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, count, sizeof *count);
-            out_at = take_bytes(out, out_at, ub_ping_mesh_reply, sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size);
+            answer_at = take_bytes(answer, answer_at, count, sizeof *count);
+            answer_at = take_bytes(answer, answer_at, ub_ping_mesh_reply, sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size);
         }
     }
     return leave(&call);
@@ -3049,15 +3049,15 @@ EXPORT int dcmi_get_ub_ping_mesh_state(int card_id, int device_id, int task_id, 
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        unsigned char out[sizeof *state];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        unsigned char answer[sizeof *state];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, state, sizeof *state);
+            answer_at = take_bytes(answer, answer_at, state, sizeof *state);
         }
     }
     return leave(&call);
@@ -3492,10 +3492,10 @@ EXPORT int dcmi_set_custom_op_config_recover_mode(unsigned int mode)
     if (enter(&call, FN_dcmi_set_custom_op_config_recover_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, mode);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, mode);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3521,10 +3521,10 @@ EXPORT int dcmi_set_destroy_vdevice(int card_id, int device_id, unsigned int vde
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, vdevid);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, vdevid);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3583,11 +3583,11 @@ EXPORT int dcmi_set_device_ecc_enable(int card_id, int device_id, int device_typ
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, device_type);
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, device_type);
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3601,12 +3601,12 @@ EXPORT int dcmi_set_device_gateway(int card_id, int device_id, int input_type, i
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8 + sizeof *gateway];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, input_type);
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_bytes(in, in_at, gateway, sizeof *gateway);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + 8 + sizeof *gateway];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, input_type);
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_bytes(asked, asked_at, gateway, sizeof *gateway);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3635,13 +3635,13 @@ EXPORT int dcmi_set_device_ip(int card_id, int device_id, int input_type, int po
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8 + sizeof *ip + sizeof *mask];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, input_type);
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_bytes(in, in_at, ip, sizeof *ip);
-        in_at = put_bytes(in, in_at, mask, sizeof *mask);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + 8 + sizeof *ip + sizeof *mask];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, input_type);
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_bytes(asked, asked_at, ip, sizeof *ip);
+        asked_at = put_bytes(asked, asked_at, mask, sizeof *mask);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3659,12 +3659,12 @@ EXPORT int dcmi_set_device_mac(int card_id, int device_id, int mac_id, const cha
             call.code = INVALID_PARAMETER;
             return leave(&call);
         }
-        unsigned char in[8 + len + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, mac_id);
-        in_at = put_bytes(in, in_at, mac_addr, len);
-        in_at = put_number(in, in_at, len);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + len + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, mac_id);
+        asked_at = put_bytes(asked, asked_at, mac_addr, len);
+        asked_at = put_number(asked, asked_at, len);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3699,10 +3699,10 @@ EXPORT int dcmi_set_device_reset(int card_id, int device_id, int channel_type)
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, channel_type);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, channel_type);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3728,10 +3728,10 @@ EXPORT int dcmi_set_device_share_config_recover_mode(unsigned int enable_flag)
     if (enter(&call, FN_dcmi_set_device_share_config_recover_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3744,10 +3744,10 @@ EXPORT int dcmi_set_device_share_enable(int card_id, int device_id, int enable_f
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3797,10 +3797,10 @@ EXPORT int dcmi_set_multi_die_policy(int policy)
     if (enter(&call, FN_dcmi_set_multi_die_policy, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, policy);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, policy);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3812,10 +3812,10 @@ EXPORT int dcmi_set_multi_die_policy_config_recover_mode(unsigned int enable_fla
     if (enter(&call, FN_dcmi_set_multi_die_policy_config_recover_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3828,10 +3828,10 @@ EXPORT int dcmi_set_nve_level(int card_id, int device_id, int level)
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, level);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, level);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3856,11 +3856,11 @@ EXPORT int dcmi_set_spod_node_status(int card_id, int device_id, unsigned int sd
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, sdid);
-        in_at = put_number(in, in_at, status);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, sdid);
+        asked_at = put_number(asked, asked_at, status);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3900,10 +3900,10 @@ EXPORT int dcmi_set_vdevice_mode(int mode)
     if (enter(&call, FN_dcmi_set_vdevice_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, mode);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, mode);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3915,10 +3915,10 @@ EXPORT int dcmi_set_vnpu_config_recover_mode(unsigned int mode)
     if (enter(&call, FN_dcmi_set_vnpu_config_recover_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, mode);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, mode);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3958,11 +3958,11 @@ EXPORT int dcmi_start_hccsping_mesh(int card_id, int device_id, int port_id, str
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + sizeof *hccsping_mesh];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_bytes(in, in_at, hccsping_mesh, sizeof *hccsping_mesh);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + sizeof *hccsping_mesh];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_bytes(asked, asked_at, hccsping_mesh, sizeof *hccsping_mesh);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3980,11 +3980,11 @@ EXPORT int dcmi_start_ub_ping_mesh(int card_id, int device_id, int count, struct
             call.code = INVALID_PARAMETER;
             return leave(&call);
         }
-        unsigned char in[8 + sizeof *ubping_mesh * (size_t)count];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, count);
-        in_at = put_bytes(in, in_at, ubping_mesh, sizeof *ubping_mesh * (size_t)count);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + sizeof *ubping_mesh * (size_t)count];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, count);
+        asked_at = put_bytes(asked, asked_at, ubping_mesh, sizeof *ubping_mesh * (size_t)count);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -3997,11 +3997,11 @@ EXPORT int dcmi_stop_hccsping_mesh(int card_id, int device_id, int port_id, unsi
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, port_id);
-        in_at = put_number(in, in_at, task_id);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, port_id);
+        asked_at = put_number(asked, asked_at, task_id);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -4014,10 +4014,10 @@ EXPORT int dcmi_stop_ub_ping_mesh(int card_id, int device_id, int task_id)
         needs_chip(&call, chip_of_pair(&call, card_id, device_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -5773,17 +5773,17 @@ EXPORT int dcmiv2_get_ub_ping_mesh_info(int dev_id, int task_id, struct dcmi_ub_
             call.code = INVALID_PARAMETER;
             return leave(&call);
         }
-        unsigned char in[8 + 8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        in_at = put_number(in, in_at, mesh_reply_size);
-        unsigned char out[sizeof *count + sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8 + 8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        asked_at = put_number(asked, asked_at, mesh_reply_size);
+        unsigned char answer[sizeof *count + sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, count, sizeof *count);
-            out_at = take_bytes(out, out_at, ub_ping_mesh_reply, sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size);
+            answer_at = take_bytes(answer, answer_at, count, sizeof *count);
+            answer_at = take_bytes(answer, answer_at, ub_ping_mesh_reply, sizeof *ub_ping_mesh_reply * (size_t)mesh_reply_size);
         }
     }
     return leave(&call);
@@ -5798,15 +5798,15 @@ EXPORT int dcmiv2_get_ub_ping_mesh_state(int dev_id, int task_id, unsigned int *
         needs_chip(&call, chip_of_logic(&call, (unsigned int)dev_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        unsigned char out[sizeof *state];
-        size_t out_at = 0;
-        memset(out, 0, sizeof out);
-        call.code = ask_simulator(&call, in, in_at, out, sizeof out);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        unsigned char answer[sizeof *state];
+        size_t answer_at = 0;
+        memset(answer, 0, sizeof answer);
+        call.code = ask_simulator(&call, asked, asked_at, answer, sizeof answer);
         if (call.code == OK) {
-            out_at = take_bytes(out, out_at, state, sizeof *state);
+            answer_at = take_bytes(answer, answer_at, state, sizeof *state);
         }
     }
     return leave(&call);
@@ -5939,10 +5939,10 @@ EXPORT int dcmiv2_reset_device(int dev_id, int channel_type)
         needs_chip(&call, chip_of_logic(&call, (unsigned int)dev_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, channel_type);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, channel_type);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -5983,10 +5983,10 @@ EXPORT int dcmiv2_set_device_share_config_recover_mode(unsigned int enable_flag)
     if (enter(&call, FN_dcmiv2_set_device_share_config_recover_mode, NO_ID, NO_ID, INNER_ERROR) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -5999,10 +5999,10 @@ EXPORT int dcmiv2_set_device_share_enable(int dev_id, unsigned int enable_flag)
         needs_chip(&call, chip_of_logic(&call, (unsigned int)dev_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, enable_flag);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, enable_flag);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -6078,11 +6078,11 @@ EXPORT int dcmiv2_start_ub_ping_mesh(int dev_id, int count, struct dcmi_ub_ping_
             call.code = INVALID_PARAMETER;
             return leave(&call);
         }
-        unsigned char in[8 + sizeof *ubping_mesh * (size_t)count];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, count);
-        in_at = put_bytes(in, in_at, ubping_mesh, sizeof *ubping_mesh * (size_t)count);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8 + sizeof *ubping_mesh * (size_t)count];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, count);
+        asked_at = put_bytes(asked, asked_at, ubping_mesh, sizeof *ubping_mesh * (size_t)count);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }
@@ -6107,10 +6107,10 @@ EXPORT int dcmiv2_stop_ub_ping_mesh(int dev_id, int task_id)
         needs_chip(&call, chip_of_logic(&call, (unsigned int)dev_id)) &&
         !is_refused(&call))
     {
-        unsigned char in[8];
-        size_t in_at = 0;
-        in_at = put_number(in, in_at, task_id);
-        call.code = ask_simulator(&call, in, in_at, NULL, 0);
+        unsigned char asked[8];
+        size_t asked_at = 0;
+        asked_at = put_number(asked, asked_at, task_id);
+        call.code = ask_simulator(&call, asked, asked_at, NULL, 0);
     }
     return leave(&call);
 }

@@ -105,6 +105,7 @@ class Chip:
     holder: str = ""
     reset_rules: ResetRules = field(default_factory=ResetRules)
     boot_started_s: float | None = None
+    boot_s: float = 0.0  # how long the boot that runs takes
     boots: int = 0
     is_detached: bool = False
     returning: dict[int, tuple[float, FaultKind]] = field(default_factory=dict)
@@ -294,8 +295,9 @@ class Hardware:
         if rules.fails > 0:
             rules.fails -= 1
             return RESET_FAILED
+        boot_s = self.profile.boot_s if rules.boot_s is None else rules.boot_s
         for one in self.ring(chip):
-            one.boot_started_s = now
+            one.boot_started_s, one.boot_s = now, boot_s
             one.boots += 1
             one.processes.clear()
             one.load = one.load.changed(False, now)
@@ -321,16 +323,17 @@ class Hardware:
         """16 when it is up; 0 to 3 are the stages of a boot."""
         if chip.boot_started_s is None:
             return BOOTED
-        passed = (now - chip.boot_started_s) / max(self._boot_s(chip), 1e-9)
+        passed = (now - chip.boot_started_s) / max(chip.boot_s, 1e-9)
         last = BOOT_STAGES - 2 if chip.reset_rules.never_boots else BOOT_STAGES - 1
         return min(last, max(0, int(passed * BOOT_STAGES)))
 
-    def next_change(self) -> float | None:
-        """When `advance` has something to do, in seconds; None while all is quiet."""
+    def next_change(self, now: float) -> float | None:
+        """When a boot enters its next stage or a fault comes back, in seconds; None while all is
+        quiet."""
         times = [
-            chip.boot_started_s + self._boot_s(chip)
+            chip.boot_started_s + chip.boot_s * (self.boot_status(chip, now) + 1) / BOOT_STAGES
             for chip in self
-            if chip.boot_started_s is not None and not chip.reset_rules.never_boots
+            if chip.boot_started_s is not None and not self._is_stuck(chip, now)
         ]
         times += [at for chip in self for at, _ in chip.returning.values()]
         return min(times, default=None)
@@ -340,7 +343,7 @@ class Hardware:
         events: list[FaultEvent] = []
         for chip in self:
             started = chip.boot_started_s
-            is_up = started is not None and now >= started + self._boot_s(chip)
+            is_up = started is not None and now >= started + chip.boot_s
             if is_up and not chip.reset_rules.never_boots:
                 events += self._booted(chip, now)
             for code, (at, kind) in list(chip.returning.items()):
@@ -348,6 +351,23 @@ class Hardware:
                     del chip.returning[code]
                     events += self._raise(chip, kind, now)
         return events
+
+    def restart_driver(self, now: float) -> None:
+        """The host boots, or its driver is loaded anew: every chip boots, settings are gone, slices
+        stay when the driver keeps them (its default)."""
+        kept = self.snapshot() if self.node_settings.get("vnpu_recover", 1) else {}
+        self.node_settings = {
+            name: value for name, value in self.node_settings.items() if name.endswith("_recover")
+        }
+        for chip in self:
+            chip.settings.clear()
+            chip.slices.clear()
+            chip.processes.clear()
+            chip.is_detached = False
+            chip.load = chip.load.changed(False, now)
+            chip.boot_started_s, chip.boot_s = now, self.profile.boot_s
+            chip.boots += 1
+        self.restore_snapshot(kept)
 
     # --- what outlives a restart of the node
 
@@ -367,9 +387,8 @@ class Hardware:
         self.chip(card_id)
         return [chip for chip in self if chip.card_id == card_id]
 
-    def _boot_s(self, chip: Chip) -> float:
-        own = chip.reset_rules.boot_s
-        return self.profile.boot_s if own is None else own
+    def _is_stuck(self, chip: Chip, now: float) -> bool:
+        return chip.reset_rules.never_boots and self.boot_status(chip, now) == BOOT_STAGES - 2
 
     def _booted(self, chip: Chip, now: float) -> list[FaultEvent]:
         chip.boot_started_s = None

@@ -70,6 +70,10 @@ class _Sandbox:
     containers: dict[str, _Container] = field(default_factory=dict)
 
 
+# Tells the driver's library that it is in a container, where it shows the container's cards only.
+CONTAINER_MARK = "NPU_TESTBED_CONTAINER"
+
+
 class LiveRuntime:
     """Below `root`, the node's root directory. Methods must be called on the event loop."""
 
@@ -250,6 +254,7 @@ class LiveRuntime:
             rootfs="rootfs",
             envs=envs,
             image_env={"NPU_IMAGE_CANN": image.cann, "NPU_IMAGE_NEEDS_DRIVER": image.needs_driver}
+            | {CONTAINER_MARK: made.container_id}
             if image.cann
             else {},
             container_id=made.container_id,
@@ -341,6 +346,7 @@ class LiveRuntime:
             _outside(path, sources) for path in search.split(":") if path
         )
         environment["NPU_TESTBED_DEV"] = str(devices)
+        environment["NPU_TESTBED_PRIVILEGED"] = "0"
         environment[RUN_MARK] = str(self._root)
         argv = spec["process"]["args"]
         try:

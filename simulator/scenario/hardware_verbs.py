@@ -35,6 +35,7 @@ from simulator.scenario.schema import (
     ReleaseCard,
     ResetBehaviour,
     ResetChip,
+    RestartDriver,
     ReturnCard,
     ScriptCall,
     StartProcess,
@@ -90,6 +91,8 @@ def change_of(step: Step) -> Found | None:
             return _quiet(
                 "card.reset", fields, lambda hw, now: _reset(hw.chip(card, chip), hw, now)
             )
+        case RestartDriver():
+            return _quiet("driver.restart", {}, lambda hw, now: hw.restart_driver(now))
         case ResetBehaviour():
             return _quiet(
                 "card.reset-behaviour", {"card": step.card}, lambda hw, now: _rules(hw, step)

@@ -12,6 +12,7 @@ from simulator.scenario.host import expected_chips
 from simulator.scenario.schema import (
     CreatePod,
     DeletePod,
+    ExpectCard,
     ExpectNode,
     ExpectPod,
     RunGates,
@@ -82,6 +83,8 @@ class Runner:
                 self._create(step, report)
             case DeletePod(name=name):
                 self._delete(name, report)
+            case ExpectCard():
+                self._record(report, self._expect_card(step))
             case ExpectNode():
                 self._record(report, self._expect_node(step))
             case ExpectPod():
@@ -116,6 +119,16 @@ class Runner:
         self._testbed.journal.record(
             "expect", title=result.title, passed=result.passed, got=result.got
         )
+
+    def _expect_card(self, step: ExpectCard) -> Result:
+        def seen() -> str:
+            _, states = self._probe.cards()
+            chips = [state.health for state in states if state.card_id == step.card]
+            return chips[step.chip] if step.chip < len(chips) else "absent"
+
+        held = self._testbed.wait_until(lambda: seen() == step.health, step.within)
+        title = f"card {step.card} shows {step.health} within {step.within:g} s"
+        return Result(title=title, passed=held, got=seen())
 
     def _expect_node(self, step: ExpectNode) -> Result:
         wanted = {"capacity": step.capacity, "allocatable": step.allocatable}

@@ -137,6 +137,12 @@ class ResetChip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartDriver:
+    """The host boots or loads its driver anew: every chip boots; vNPUs stay as the driver keeps
+    them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResetBehaviour:
     """How a chip behaves when it is reset next: refuses so often, never boots, its faults come back
     so many seconds after the boot, the boot takes so long; `outband` gives it a way out of band."""
@@ -338,6 +344,16 @@ class ExpectPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectCard:
+    """npu-smi shows this health word for a chip within the window; `absent`: it is not listed."""
+
+    card: int
+    within: float
+    health: Literal["OK", "Warning", "Alarm", "Critical", "UNKNOWN", "absent"]
+    chip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunGates:
     """Run the three gates and compare the verdict; `cause` names the broken link."""
 
@@ -354,7 +370,9 @@ Step = (
     | DropCard
     | ReturnCard
     | ResetChip
+    | RestartDriver
     | ResetBehaviour
+    | ExpectCard
     | PinReading
     | UnpinReading
     | HoldCard
@@ -388,6 +406,7 @@ STEPS: dict[str, type[Step]] = {
     "drop": DropCard,
     "return": ReturnCard,
     "reset": ResetChip,
+    "driver-restart": RestartDriver,
     "reset-behaviour": ResetBehaviour,
     "pin": PinReading,
     "unpin": UnpinReading,
@@ -410,6 +429,7 @@ STEPS: dict[str, type[Step]] = {
     "pod-delete": DeletePod,
     "expect-node": ExpectNode,
     "expect-pod": ExpectPod,
+    "expect-card": ExpectCard,
     "gates": RunGates,
 }
 

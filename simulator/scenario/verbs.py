@@ -11,6 +11,7 @@ from simulator.scenario.schema import (
     STEPS,
     CreatePod,
     DeletePod,
+    ExpectCard,
     ExpectNode,
     ExpectPod,
     RestartKubelet,
@@ -23,7 +24,7 @@ from simulator.scenario.schema import (
 from simulator.testbed import Testbed
 
 # Verbs that `npu-testbed inject` takes; the others need a scenario around them.
-_NEED_A_SCENARIO = (Wait, CreatePod, DeletePod, ExpectNode, ExpectPod, RunGates)
+_NEED_A_SCENARIO = (Wait, CreatePod, DeletePod, ExpectNode, ExpectPod, ExpectCard, RunGates)
 INJECTABLE = tuple(verb for verb, kind in STEPS.items() if kind not in _NEED_A_SCENARIO)
 
 

@@ -463,6 +463,7 @@ def in_container(image: Path, dev: Path, **extra: str) -> str:
             "NPU_TESTBED_IMAGE": str(image),
             "NPU_TESTBED_CONTAINER": "b",
             "NPU_TESTBED_DEV": str(dev),
+            "NPU_TESTBED_PRIVILEGED": "0",
         }
         | extra,
         capture_output=True,
