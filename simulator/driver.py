@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fake_dcmi import packing
+from fake_dcmi import calls, packing
 from fake_dcmi.asks import Ask
 from simulator.faces import container_hash
 from simulator.hardware.model import IN_BAND, OUT_OF_BAND, Chip, Hardware
@@ -44,7 +44,7 @@ def carry_out(hardware: Hardware, ask: Ask, now: float) -> Outcome:
     handler = _HANDLERS.get(ask.function)
     if handler is None:
         return Outcome(code=NOT_SUPPORTED)
-    if ask.card_id < 0:  # about the node as a whole
+    if calls.table()[ask.function].of == "node":
         return handler(hardware, None, ask.arguments, now)
     try:
         chip = hardware.chip(ask.card_id, ask.device_id)
