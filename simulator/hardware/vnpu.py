@@ -72,7 +72,7 @@ class Slices:
             return NOT_SUPPORTED, 0
         if template not in self._profile.vnpu_templates:
             return UNKNOWN_TEMPLATE, 0
-        wanted, left = templates()[template], self.free()
+        wanted, left = templates(self._profile.family)[template], self.free()
         ids = range(self._first, self._first + MAX_SLICES)
         if vdev_id == CHOOSE:
             vdev_id = next((n for n in ids if n not in self._slices), 0)

@@ -10,7 +10,7 @@ import pytest
 
 from fake_dcmi import api, calls, layout, support
 from simulator import driver
-from simulator.hardware import faults
+from simulator.hardware import faults, profile
 from simulator.hardware.profile import names
 from tests.fake_dcmi.conftest import LIBRARY, SOURCES
 
@@ -25,6 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         ("image_layout.h", layout.c_header),
         ("calls.c", calls.c_source),
         ("fault_texts.h", faults.c_table),
+        ("smi/templates.h", profile.c_table),
     ],
 )
 def test_generated_sources_are_current(file: str, made: object) -> None:

@@ -1,5 +1,6 @@
 /* npu-smi info -t <type>, info watch: one kind of information of a card or a chip. */
 #include "smi.h"
+#include "templates.h"
 
 #include <unistd.h>
 
@@ -447,53 +448,24 @@ static int show_vnpu_mode(void)
     return 0;
 }
 
-/* Templates of the vNPU products; the figures are those of the library's own slices. */
 static int show_templates(int card)
 {
-    static const struct {
-        const char *names; /* chips by the start of their name */
-        const char *name;
-        unsigned int cores, memory_gb;
-        double cpus;
-        int media;
-    } templates[] = {
-        {"310P", "vir01", 1, 3, 1, 1},          {"310P", "vir02", 2, 6, 2, 2},
-        {"310P", "vir04", 4, 12, 4, 4},         {"310P", "vir02_1c", 2, 6, 1, 2},
-        {"310P", "vir04_3c", 4, 12, 3, 4},      {"310P", "vir04_3c_ndvpp", 4, 12, 3, 0},
-        {"310P", "vir04_4c_dvpp", 4, 12, 4, 8}, {"910A", "vir02", 2, 2, 1, 1},
-        {"910A", "vir04", 4, 4, 1, 1},          {"910A", "vir08", 8, 8, 3, 2},
-        {"910A", "vir16", 16, 16, 7, 4},        {"910B1", "vir03_1c_8g", 3, 8, 1, 1},
-        {"910B1", "vir06_1c_16g", 6, 16, 1, 2}, {"910B1", "vir12_3c_32g", 12, 32, 3, 4},
-        {"910B2", "vir03_1c_8g", 3, 8, 1, 1},   {"910B2", "vir06_1c_16g", 6, 16, 1, 2},
-        {"910B2", "vir12_3c_32g", 12, 32, 3, 4}, {"910B3", "vir05_1c_16g", 5, 16, 1, 2},
-        {"910B3", "vir10_3c_32g", 10, 32, 3, 4}, {"910B4-1", "vir05_1c_16g", 5, 16, 1, 2},
-        {"910B4-1", "vir10_3c_32g", 10, 32, 3, 4}, {"910B4", "vir05_1c_8g", 5, 8, 1, 2},
-        {"910B4", "vir10_3c_16g", 10, 16, 3, 4}, {"910B4", "vir10_3c_16g_nm", 10, 16, 3, 0},
-        {"910B4", "vir10_4c_16g_m", 10, 16, 4, 8}, {"Ascend910", "vir06_1c_16g", 6, 16, 1, 2},
-        {"Ascend910", "vir12_3c_32g", 12, 32, 3, 4},
-    };
     struct chip_view view = smi_look(card, 0);
     const char *line =
         "+------------------------------------------------------------------------------------------+";
-    const char *chip = (const char *)view.info.chip_name;
-    bool is_exact = false;
 
-    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
-        is_exact = is_exact || strcmp(templates[i].names, chip) == 0;
     puts(line);
     puts("|NPU instance template info is:                                                            |");
     puts("|Name                AICORE    Memory    AICPU     VPC            VENC           JPEGD     |");
     puts("|                               GB                 PNGD           VDEC           JPEGE     |");
     puts("|==========================================================================================|");
-    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
-        const char *names = templates[i].names;
-        if (is_exact ? strcmp(names, chip) != 0 : strncmp(names, chip, strlen(names)) != 0)
+    for (size_t i = 0; i < sizeof vnpu_templates / sizeof *vnpu_templates; i++) {
+        const struct vnpu_template *one = &vnpu_templates[i];
+        if (strcmp(one->chip, (const char *)view.info.chip_name) != 0)
             continue;
-        printf("|%-19s %-9u %-9u %-9g %-14d %-14d %-10d|\n", templates[i].name, templates[i].cores,
-               templates[i].memory_gb, templates[i].cpus, templates[i].media, templates[i].media / 2,
-               templates[i].media);
-        printf("|%-49s %-14g %-14d %-10d|\n", " ", (double)templates[i].media, templates[i].media,
-               templates[i].media);
+        printf("|%-19s %-9u %-9u %-9g %-14d %-14d %-10d|\n", one->name, one->cores, one->memory_gb,
+               (double)one->cpus, one->media, one->media / 2, one->media);
+        printf("|%-49s %-14g %-14d %-10d|\n", " ", (double)one->media, one->media, one->media);
         puts(line);
     }
     return 0;
