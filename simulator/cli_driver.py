@@ -25,9 +25,11 @@ def add_commands(commands: Any) -> None:
     calls.add_argument("--dir", type=Path, help="the testbed's directory")
     calls.set_defaults(run=_calls)
 
-    hccn = commands.add_parser("hccn", help="hccn_tool of the running testbed's node")
-    hccn.add_argument("--dir", type=Path, help="the testbed's directory")
-    hccn.add_argument("arguments", nargs=argparse.REMAINDER)
+    # The tool's own options start with a dash, so ours must not be looked for among them.
+    hccn = commands.add_parser(
+        "hccn", help="hccn_tool of the running testbed's node", prefix_chars="+", add_help=False
+    )
+    hccn.add_argument("arguments", nargs="*", metavar="[--dir DIR] ARGUMENT")
     hccn.set_defaults(run=_hccn)
 
     profiles = commands.add_parser("profiles", help="the products a node can have")
@@ -100,10 +102,14 @@ def _hccn(arguments: argparse.Namespace) -> int:
 
     from fake_dcmi import host_files
 
-    program = _root(arguments) / host_files.HCCN_TOOL
+    words = list(arguments.arguments)
+    given = None
+    if words[:1] == ["--dir"]:
+        given, words = (Path(words[1]) if len(words) > 1 else None), words[2:]
+    program = Path(read_description(directory_of(given))["root"]) / host_files.HCCN_TOOL
     if not program.is_file():
         raise HostError(f"{program}: is missing on this node. Next: see node.breaks.")
-    return subprocess.run([str(program), *arguments.arguments], check=False).returncode
+    return subprocess.run([str(program), *words], check=False).returncode
 
 
 def _profiles(arguments: argparse.Namespace) -> int:

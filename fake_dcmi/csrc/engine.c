@@ -96,13 +96,7 @@ static void open_call_log(const char *image)
         }
     }
     close(fd);
-    int name = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-    if (name >= 0) {
-        ssize_t got = read(name, program, sizeof program - 1);
-        program[got > 0 ? got : 0] = '\0';
-        program[strcspn(program, "\n")] = '\0';
-        close(name);
-    }
+    snprintf(program, sizeof program, "%s", program_invocation_short_name);
 }
 
 /* ---- what a container sees */

@@ -69,12 +69,15 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_FaultEvent))
 EVERY_DEVICE = -1
 
 
+# The library keeps a callback for the life of the process, so it must never be freed.
+_CALLBACKS: list[Any] = []
+
+
 class LibraryDcmi:
     """The calls of a loaded libdcmi.so."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-        self._callback: Any = None
 
     def init(self) -> int:
         return self._call("dcmi_init")
@@ -139,13 +142,14 @@ class LibraryDcmi:
             raw = event.contents
             on_event(raw.event_id, raw.deviceid, raw.severity, raw.assertion)
 
-        self._callback = _Callback(relay)  # must outlive the subscription
+        callback = _Callback(relay)
+        _CALLBACKS.append(callback)
         function = getattr(self._library, "dcmi_subscribe_fault_event", None)
         if function is None:
             return MISSING_SYMBOL
         function.argtypes = (ctypes.c_int, ctypes.c_int, _Filter, _Callback)
         function.restype = ctypes.c_int
-        return int(function(EVERY_DEVICE, EVERY_DEVICE, _Filter(), self._callback))
+        return int(function(EVERY_DEVICE, EVERY_DEVICE, _Filter(), callback))
 
     def _call(self, name: str, *arguments: Any) -> int:
         function = getattr(self._library, name, None)

@@ -113,3 +113,41 @@ contexts: [{name: c, context: {cluster: c, user: c}}]
     with pytest.raises(HostError, match="does not answer"):
         kube.get("/api/v1/nodes/n1")
     kube.close()
+
+
+def test_profiles_and_faults_list_the_catalogues(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profiles"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 14
+    assert "atlas-900-a3-superpod" in out
+    assert main(["profiles", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 14
+    assert main(["faults", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 797 + 30
+    assert main(["faults", "80E01801"]) == 0
+    assert "hbm-memory-001" in capsys.readouterr().out
+    assert main(["faults", "no such thing"]) == 0
+    assert "no fault holds" in capsys.readouterr().err
+
+
+def test_bench_measures_against_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["bench", "dcmi", "--quick", "--json"])
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    over = [
+        row for row in rows.values() if row["limit"] is not None and row["value"] > row["limit"]
+    ]
+    assert code == (1 if over else 0)
+    assert rows["changes the next call did not see"]["value"] == 0
+    assert rows["torn reads of 1,000,000"]["value"] == 0
+    assert rows["threads"]["value"] == 1
+    assert main(["bench", "dcmi", "--quick", "--peer", "/no/such.so:dcmi"]) == 4
+    assert "cannot be measured" in capsys.readouterr().err
+    assert main(["bench", "dcmi", "--quick", "--peer", "nothing"]) == 2
+
+
+def test_commands_about_a_node_say_when_none_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["calls"], ["hccn"]):
+        assert main([*words, "--dir", str(tmp_path)]) == 4
+        assert "no testbed runs" in capsys.readouterr().err
