@@ -26,7 +26,6 @@
 
 _Atomic(const struct opened *) dcmi_image;
 _Atomic(const struct view *) dcmi_view;
-_Atomic(unsigned char *) dcmi_call_log;
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static char image_name[PATH_MAX];
@@ -73,30 +72,31 @@ static bool is_valid(const unsigned char *base, uint64_t size)
            size == IMAGE_CHIPS_AT + header->chip_count * sizeof(struct chip_block);
 }
 
-static void open_call_log(const char *image)
+static unsigned char *open_call_log(const char *image)
 {
     char path[PATH_MAX + 8];
     struct stat facts;
+    unsigned char *found = NULL;
 
-    if (atomic_load(&dcmi_call_log) != NULL ||
-        snprintf(path, sizeof path, "%s.calls", image) >= (int)sizeof path)
-        return;
+    if (snprintf(path, sizeof path, "%s.calls", image) >= (int)sizeof path)
+        return NULL;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return;
+        return NULL;
     if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size == CALLS_SIZE) {
         unsigned char *log = mmap(NULL, CALLS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (log != MAP_FAILED) {
             const struct call_header *header = (const struct call_header *)(const void *)log;
             if (header->magic == CALL_MAGIC && header->slots == CALL_SLOTS &&
                 header->call_size == sizeof(struct call_record))
-                atomic_store(&dcmi_call_log, log);
+                found = log;
             else
                 munmap(log, CALLS_SIZE);
         }
     }
     close(fd);
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
+    return found;
 }
 
 /* ---- what a container sees */
@@ -224,6 +224,7 @@ int open_image(void)
             goto close_out;
         }
         made->base = fresh;
+        made->log = open_call_log(image_name);
         made->chips = (unsigned int)((size - IMAGE_CHIPS_AT) / sizeof(struct chip_block));
         image = made;
     }
@@ -237,7 +238,6 @@ int open_image(void)
     image_dev = facts.st_dev;
     image_ino = facts.st_ino;
     image_size = (uint64_t)facts.st_size;
-    open_call_log(image_name);
     atomic_store(&dcmi_image, image);
 close_out:
     close(fd);
@@ -321,14 +321,13 @@ bool obey_script(struct call *call)
 
 void note_call(const struct call *call)
 {
-    unsigned char *log = atomic_load_explicit(&dcmi_call_log, memory_order_acquire);
     struct timespec now;
 
-    if (log == NULL)
+    if (call->log == NULL)
         return;
-    struct call_header *header = (struct call_header *)(void *)log;
+    struct call_header *header = (struct call_header *)(void *)call->log;
     uint64_t number = __atomic_fetch_add(&header->count, 1, __ATOMIC_RELAXED);
-    struct call_record *slot = (struct call_record *)(void *)(log + sizeof *header) +
+    struct call_record *slot = (struct call_record *)(void *)(call->log + sizeof *header) +
                                number % CALL_SLOTS;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
     __atomic_store_n(&slot->number, 0, __ATOMIC_RELEASE);

@@ -47,6 +47,7 @@ struct view {
 
 struct call {
     const unsigned char *base;
+    unsigned char *log;
     unsigned int chips;
     const struct view *view;
     const struct chip_block *chip;
@@ -59,12 +60,12 @@ struct call {
 /* An image that is open. The number of chips is kept, since the file could change under us. */
 struct opened {
     const unsigned char *base;
+    unsigned char *log; /* where calls are noted, NULL where there is no log */
     unsigned int chips;
 };
 
 extern _Atomic(const struct opened *) dcmi_image;
 extern _Atomic(const struct view *) dcmi_view;
-extern _Atomic(unsigned char *) dcmi_call_log;
 
 int open_image(void);
 bool obey_script(struct call *call);
@@ -202,6 +203,7 @@ static inline bool hold_image(struct call *call)
     if (image == NULL)
         return false;
     call->base = image->base;
+    call->log = image->log;
     call->chips = image->chips;
     return true;
 }

@@ -27,8 +27,9 @@ static struct {
     int device_id;
     struct dcmi_event_filter filter;
     dcmi_fault_callback handler;
-    const unsigned char *base; /* image at the first subscription, and its next event then */
+    const unsigned char *base; /* image at the subscription, and its next event then */
     uint64_t next;
+    unsigned int number; /* of the subscription, so that the thread sees it changed */
 } subscription = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_wanted(const struct image_event *event, int card_id, int device_id,
@@ -124,8 +125,9 @@ static uint32_t event_word(const unsigned char *base)
 
 static void *watch(void *unused)
 {
-    const unsigned char *base = subscription.base;
-    uint64_t next = subscription.next;
+    const unsigned char *base = NULL;
+    uint64_t next = 0;
+    unsigned int number = 0;
     const struct timespec limit = {.tv_sec = 0, .tv_nsec = WAIT_NS};
 
     (void)unused;
@@ -135,7 +137,15 @@ static void *watch(void *unused)
             nanosleep(&limit, NULL);
             continue;
         }
-        if (call.base != base) {
+        pthread_mutex_lock(&subscription.lock);
+        bool is_new = number != subscription.number && subscription.base != base;
+        number = subscription.number;
+        if (is_new) {
+            base = subscription.base;
+            next = subscription.next;
+        }
+        pthread_mutex_unlock(&subscription.lock);
+        if (!is_new && call.base != base) { /* the library was opened again without subscribing */
             base = call.base;
             next = event_count(base);
         }
@@ -171,10 +181,11 @@ static void subscribe(struct call *call, int card_id, int device_id,
     subscription.device_id = device_id;
     subscription.filter = filter;
     subscription.handler = handler;
+    /* Taken here, not in the thread: an event right after this call must be heard. */
+    subscription.base = call->base;
+    subscription.next = event_count(call->base);
+    subscription.number++;
     if (subscription.watcher != getpid()) {
-        /* Taken here, not in the thread: an event right after this call must be heard. */
-        subscription.base = call->base;
-        subscription.next = event_count(call->base);
         call->code = start_watching();
         subscription.watcher = call->code == OK ? getpid() : 0;
     }
