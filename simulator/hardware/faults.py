@@ -77,6 +77,18 @@ def catalogue() -> dict[int, FaultKind]:
 
 
 @functools.cache
+def plugin_codes() -> dict[int, str]:
+    """The nine-digit codes that a device plugin makes up from other observations: code -> what it
+    stands for. They do not fit a driver's event."""
+    text = resources.files(__package__).joinpath("data/fault_codes.json").read_text()
+    return {
+        int(row["code"], 16): row.get("description", "no description")
+        for row in json.loads(text)["codes"]
+        if len(row["code"]) != len("0x80E24E00")
+    }
+
+
+@functools.cache
 def names() -> dict[str, FaultKind]:
     """Every code by name: node type, sensor type and event state, as in `hbm-memory-001`. Codes
     that would share a name carry their own number behind it."""
@@ -108,6 +120,11 @@ def parse(text: str) -> FaultKind:
     kinds = catalogue()
     if code in kinds:
         return kinds[code]
+    if code in plugin_codes():
+        raise LookupError(
+            f"fault code {text!r} is made by the device plugin itself ({plugin_codes()[code]}); "
+            "no driver raises it, so cause it instead"
+        )
     if digits in names():
         return names()[digits]
     if "-" in digits.strip("-"):

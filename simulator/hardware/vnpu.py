@@ -7,6 +7,7 @@ destroyed; a leaking one stays "in use" after its container is gone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from simulator.hardware.profile import Profile, Template, templates
@@ -45,7 +46,7 @@ class Slices:
         self._first = FIRST_ID + phy_id * IDS_PER_CHIP
         self._slices: dict[int, Slice] = {}
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices.values())
 
     def __len__(self) -> int:

@@ -12,7 +12,14 @@ from simulator.hardware.dcmi import (
     NOT_SUPPORTED,
     ModelDcmi,
 )
-from simulator.hardware.faults import FaultKind, Severity, catalogue, fault_levels, parse
+from simulator.hardware.faults import (
+    FaultKind,
+    Severity,
+    catalogue,
+    fault_levels,
+    parse,
+    plugin_codes,
+)
 from simulator.hardware.model import OCCURRED, RECOVERED, Hardware, load_profile
 
 PROFILE = load_profile("atlas-800t-a2-910b3")
@@ -31,6 +38,14 @@ def test_catalogue_holds_every_code_a_device_can_raise() -> None:
 def test_unknown_code_is_named_with_a_hint(text: str) -> None:
     with pytest.raises(LookupError, match="not one of the 797"):
         parse(text)
+
+
+def test_codes_that_only_a_plugin_makes_are_told_apart() -> None:
+    assert len(plugin_codes()) == 5
+    assert len(catalogue()) + len(plugin_codes()) == 802
+    for code in plugin_codes():
+        with pytest.raises(LookupError, match="made by the device plugin itself"):
+            parse(f"{code:X}")
 
 
 def test_unknown_profile_and_card_name_the_choices() -> None:
