@@ -98,7 +98,7 @@ static inline int get(unsigned int index)
 
 static int start(const char *path)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen(path, RTLD_LAZY | RTLD_GLOBAL);
 
     if (library == NULL) {
         fprintf(stderr, "dcmi-bench: %s\n", dlerror());
