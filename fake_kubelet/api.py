@@ -1,11 +1,14 @@
-"""The device-plugin API on the wire: message classes and method paths of `v1beta1`.
+"""The kubelet's gRPC APIs on the wire: message classes and method paths.
 
-Built at import from the table below (facts of `kubernetes/kubelet:pkg/apis/deviceplugin/v1beta1`),
-in a descriptor pool of our own, so it never clashes with classes a user generated.
+Built at import from the tables below (facts of `kubernetes/kubelet:pkg/apis`), in descriptor pools
+of our own, so it never clashes with classes a user generated. `python -m fake_kubelet.api` prints
+them as .proto files, which lie in `proto/`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -20,8 +23,14 @@ PREFERRED = f"/{PACKAGE}.DevicePlugin/GetPreferredAllocation"
 ALLOCATE = f"/{PACKAGE}.DevicePlugin/Allocate"
 PRE_START = f"/{PACKAGE}.DevicePlugin/PreStartContainer"
 
-# message -> fields in number order from 1: (name, type); `*` repeats, `map` is string to string.
-_MESSAGES: dict[str, tuple[tuple[str, str], ...]] = {
+GET_INFO = "/pluginregistration.Registration/GetInfo"
+NOTIFY = "/pluginregistration.Registration/NotifyRegistrationStatus"
+
+# message -> fields in number order from 1: (name, type); `*` repeats, `map` is string to string,
+# an empty name leaves its number out.
+Messages = Mapping[str, tuple[tuple[str, str], ...]]
+
+_DEVICE_PLUGIN: dict[str, tuple[tuple[str, str], ...]] = {
     "Empty": (),
     "DevicePluginOptions": (
         ("pre_start_required", "bool"),
@@ -68,22 +77,151 @@ _MESSAGES: dict[str, tuple[tuple[str, str], ...]] = {
     "PreStartContainerResponse": (),
 }
 
+_POD_RESOURCES_ALPHA: Messages = {
+    "ListPodResourcesRequest": (),
+    "ListPodResourcesResponse": (("pod_resources", "*PodResources"),),
+    "PodResources": (
+        ("name", "string"),
+        ("namespace", "string"),
+        ("containers", "*ContainerResources"),
+    ),
+    "ContainerResources": (("name", "string"), ("devices", "*ContainerDevices")),
+    "ContainerDevices": (("resource_name", "string"), ("device_ids", "*string")),
+}
+
+_POD_RESOURCES: Messages = {
+    "AllocatableResourcesRequest": (),
+    "AllocatableResourcesResponse": (
+        ("devices", "*ContainerDevices"),
+        ("cpu_ids", "*int64"),
+        ("memory", "*ContainerMemory"),
+    ),
+    "ListPodResourcesRequest": (),
+    "ListPodResourcesResponse": (("pod_resources", "*PodResources"),),
+    "PodResources": (
+        ("name", "string"),
+        ("namespace", "string"),
+        ("containers", "*ContainerResources"),
+    ),
+    "ContainerResources": (
+        ("name", "string"),
+        ("devices", "*ContainerDevices"),
+        ("cpu_ids", "*int64"),
+        ("memory", "*ContainerMemory"),
+        ("dynamic_resources", "*DynamicResource"),
+    ),
+    "ContainerMemory": (
+        ("memory_type", "string"),
+        ("size", "uint64"),
+        ("topology", "TopologyInfo"),
+    ),
+    "ContainerDevices": (
+        ("resource_name", "string"),
+        ("device_ids", "*string"),
+        ("topology", "TopologyInfo"),
+    ),
+    "TopologyInfo": (("nodes", "*NUMANode"),),
+    "NUMANode": (("ID", "int64"),),
+    "DynamicResource": (
+        ("", ""),  # class_name, dropped in 1.31
+        ("claim_name", "string"),
+        ("claim_namespace", "string"),
+        ("claim_resources", "*ClaimResource"),
+    ),
+    "ClaimResource": (
+        ("cdi_devices", "*CDIDevice"),
+        ("driver_name", "string"),
+        ("pool_name", "string"),
+        ("device_name", "string"),
+    ),
+    "CDIDevice": (("name", "string"),),
+    "GetPodResourcesRequest": (("pod_name", "string"), ("pod_namespace", "string")),
+    "GetPodResourcesResponse": (("pod_resources", "PodResources"),),
+}
+
+_PLUGIN_REGISTRATION: Messages = {
+    "PluginInfo": (
+        ("type", "string"),
+        ("name", "string"),
+        ("endpoint", "string"),
+        ("supported_versions", "*string"),
+    ),
+    "RegistrationStatus": (("plugin_registered", "bool"), ("error", "string")),
+    "RegistrationStatusResponse": (),
+    "InfoRequest": (),
+}
+
+# package -> (messages, service -> method -> (request, response; `*` streams))
+_PACKAGES: dict[str, tuple[Messages, Mapping[str, Mapping[str, tuple[str, str]]]]] = {
+    "v1beta1": (
+        _DEVICE_PLUGIN,
+        {
+            "Registration": {"Register": ("RegisterRequest", "Empty")},
+            "DevicePlugin": {
+                "GetDevicePluginOptions": ("Empty", "DevicePluginOptions"),
+                "ListAndWatch": ("Empty", "*ListAndWatchResponse"),
+                "GetPreferredAllocation": (
+                    "PreferredAllocationRequest",
+                    "PreferredAllocationResponse",
+                ),
+                "Allocate": ("AllocateRequest", "AllocateResponse"),
+                "PreStartContainer": ("PreStartContainerRequest", "PreStartContainerResponse"),
+            },
+        },
+    ),
+    "v1": (
+        _POD_RESOURCES,
+        {
+            "PodResourcesLister": {
+                "List": ("ListPodResourcesRequest", "ListPodResourcesResponse"),
+                "GetAllocatableResources": (
+                    "AllocatableResourcesRequest",
+                    "AllocatableResourcesResponse",
+                ),
+                "Get": ("GetPodResourcesRequest", "GetPodResourcesResponse"),
+            }
+        },
+    ),
+    "v1alpha1": (
+        _POD_RESOURCES_ALPHA,
+        {"PodResourcesLister": {"List": ("ListPodResourcesRequest", "ListPodResourcesResponse")}},
+    ),
+    "pluginregistration": (
+        _PLUGIN_REGISTRATION,
+        {
+            "Registration": {
+                "GetInfo": ("InfoRequest", "PluginInfo"),
+                "NotifyRegistrationStatus": ("RegistrationStatus", "RegistrationStatusResponse"),
+            }
+        },
+    ),
+}
+
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     "bool": _Field.TYPE_BOOL,
     "string": _Field.TYPE_STRING,
     "int32": _Field.TYPE_INT32,
     "int64": _Field.TYPE_INT64,
+    "uint64": _Field.TYPE_UINT64,
 }
 
 
-def _file() -> descriptor_pb2.FileDescriptorProto:
+def packages() -> tuple[str, ...]:
+    """The API packages there are."""
+    return tuple(_PACKAGES)
+
+
+def _file(package: str) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(
-        name="fake_kubelet/deviceplugin.proto", package=PACKAGE, syntax="proto3"
+        name=f"fake_kubelet/{package}.proto", package=package, syntax="proto3"
     )
-    for name, fields in _MESSAGES.items():
+    messages, services = _PACKAGES[package]
+    for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for number, (field_name, kind) in enumerate(fields, 1):
+            if not field_name:
+                continue
             field = message.field.add(name=field_name, number=number, label=_Field.LABEL_OPTIONAL)
             if kind == "map":
                 entry_name = f"{field_name.title()}Entry"
@@ -98,37 +236,88 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
                     )
                 field.label = _Field.LABEL_REPEATED
                 field.type = _Field.TYPE_MESSAGE
-                field.type_name = f".{PACKAGE}.{name}.{entry_name}"
+                field.type_name = f".{package}.{name}.{entry_name}"
                 continue
             if kind.startswith("*"):
                 field.label, kind = _Field.LABEL_REPEATED, kind[1:]
             if kind in _SCALARS:
                 field.type = _SCALARS[kind]
             else:
-                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{package}.{kind}"
+    for name, methods in services.items():
+        service = file.service.add(name=name)
+        for method, (request, response) in methods.items():
+            service.method.add(
+                name=method,
+                input_type=f".{package}.{request}",
+                output_type=f".{package}.{response.lstrip('*')}",
+                server_streaming=response.startswith("*"),
+            )
     return file
 
 
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())
+def proto_text(package: str) -> str:
+    """The package as a .proto file, for protoc and other languages."""
+    messages, services = _PACKAGES[package]
+    lines = [
+        f"// Made by `python -m fake_kubelet.api {package}`.",
+        'syntax = "proto3";',
+        "",
+        f"package {package};",
+    ]
+    for name, methods in services.items():
+        lines += ["", f"service {name} {{"]
+        for method, (request, response) in methods.items():
+            returns = response.replace("*", "stream ")
+            lines.append(f"  rpc {method}({request}) returns ({returns}) {{}}")
+        lines.append("}")
+    for name, fields in messages.items():
+        lines += ["", f"message {name} {{"]
+        for number, (field_name, kind) in enumerate(fields, 1):
+            if not field_name:
+                lines.append(f"  reserved {number};")
+                continue
+            shown = "map<string, string>" if kind == "map" else kind.replace("*", "repeated ")
+            lines.append(f"  {shown} {field_name} = {number};")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
 
 
-def message(name: str) -> Any:
-    """The class of a message, for example `message("Device")`."""
-    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+# One pool per package: the packages share names of messages, never types.
+@functools.cache
+def _pool(package: str) -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_file(package))
+    return pool
 
 
-Empty = message("Empty")
-DevicePluginOptions = message("DevicePluginOptions")
-RegisterRequest = message("RegisterRequest")
-ListAndWatchResponse = message("ListAndWatchResponse")
-AllocateRequest = message("AllocateRequest")
-AllocateResponse = message("AllocateResponse")
-PreferredAllocationRequest = message("PreferredAllocationRequest")
-PreStartContainerRequest = message("PreStartContainerRequest")
-PreStartContainerResponse = message("PreStartContainerResponse")
+@functools.cache
+def message(package: str, name: str) -> Any:
+    """The class of a message, for example `message("v1beta1", "Device")`."""
+    found = _pool(package).FindMessageTypeByName(f"{package}.{name}")
+    return message_factory.GetMessageClass(found)
+
+
+Empty = message(PACKAGE, "Empty")
+DevicePluginOptions = message(PACKAGE, "DevicePluginOptions")
+RegisterRequest = message(PACKAGE, "RegisterRequest")
+ListAndWatchResponse = message(PACKAGE, "ListAndWatchResponse")
+AllocateRequest = message(PACKAGE, "AllocateRequest")
+AllocateResponse = message(PACKAGE, "AllocateResponse")
+ContainerAllocateResponse = message(PACKAGE, "ContainerAllocateResponse")
+PreferredAllocationRequest = message(PACKAGE, "PreferredAllocationRequest")
+PreferredAllocationResponse = message(PACKAGE, "PreferredAllocationResponse")
+PreStartContainerRequest = message(PACKAGE, "PreStartContainerRequest")
+PreStartContainerResponse = message(PACKAGE, "PreStartContainerResponse")
 
 
 def encode(sent: Any) -> bytes:
     """Serializer for gRPC."""
     return bytes(sent.SerializeToString())
+
+
+if __name__ == "__main__":
+    import sys
+
+    for wanted in sys.argv[1:] or packages():
+        print(proto_text(wanted), end="")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 NAME = "kubelet_internal_checkpoint"
+DAMAGES = ("bad_sum", "truncated", "v1", "missing", "empty")
 _OFFSET, _PRIME = 0x811C9DC5, 0x01000193
 
 
@@ -56,16 +57,21 @@ def encode(content: Checkpoint, version: str = "v2") -> bytes:
     return text.encode()
 
 
-def decode(raw: bytes, *, reads_v1: bool = False) -> Checkpoint:
-    """Read and verify; CorruptCheckpoint when anything is wrong."""
+def decode(raw: bytes, formats: Collection[str] = ("v2",)) -> Checkpoint:
+    """Read and verify; CorruptCheckpoint when anything is wrong or the format is not understood."""
     try:
         outer = json.loads(raw)
         data, claimed = outer["Data"], outer["Checksum"]
         version = _version_of(data)
-        if version == "v1" and not reads_v1:
+        if version not in formats and data["PodDeviceEntries"]:
+            found, wanted = (
+                ("array", "checkpoint.DevicesPerNUMA")
+                if version == "v1"
+                else ("object", "[]string")
+            )
             raise CorruptCheckpoint(
-                "json: cannot unmarshal array into Go struct field "
-                "PodDevicesEntry.Data.PodDeviceEntries.DeviceIDs of type checkpoint.DevicesPerNUMA"
+                f"json: cannot unmarshal {found} into Go struct field "
+                f"PodDevicesEntry.Data.PodDeviceEntries.DeviceIDs of type {wanted}"
             )
         content = _content(data, version)
         actual = _checksum(_spew(data, version))
@@ -74,6 +80,24 @@ def decode(raw: bytes, *, reads_v1: bool = False) -> Checkpoint:
     if actual != claimed:
         raise CorruptCheckpoint("checkpoint is corrupted")
     return content
+
+
+def damage(raw: bytes, how: str) -> bytes | None:
+    """A checkpoint gone wrong: `bad_sum`, `truncated`, `empty`, `v1` (written by an old version)
+    or `missing` (None: no file)."""
+    if how == "missing":
+        return None
+    if how == "empty":
+        return b""
+    if how == "truncated":
+        return raw[: len(raw) // 2]
+    if how == "v1":
+        return encode(decode(raw, ("v1", "v2")), "v1")
+    if how == "bad_sum":
+        outer = json.loads(raw)
+        outer["Checksum"] = (outer["Checksum"] + 1) & 0xFFFFFFFF
+        return json.dumps(outer, separators=(",", ":")).encode()
+    raise ValueError(f"{how!r} is unknown, wanted {', '.join(DAMAGES)}")
 
 
 def _version_of(data: Mapping[str, Any]) -> str:

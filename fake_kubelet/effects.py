@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSpec:
-    """A device file for a container, as the plugin's Allocate names it."""
-
-    host_path: str
-    container_path: str
-    permissions: str = "rw"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """A bind mount for a container."""
-
-    host_path: str
-    container_path: str
-    read_only: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateResponse:
-    """One container's answer from a plugin, or several merged."""
-
-    envs: Mapping[str, str] = field(default_factory=dict)
-    devices: tuple[DeviceSpec, ...] = ()
-    mounts: tuple[Mount, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    cdi_devices: tuple[str, ...] = ()
+from fake_kubelet.messages import AllocateResponse, Ask
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Dial the plugin and ask its options; report `plugin_connected` or `connect_failed`."""
+    """Dial the plugin and, where `asks_options`, ask its options; report `plugin_connected` or
+    `connect_failed`. `endpoint` lies in the plugin directory unless `is_path`; `authority` is what
+    the plugin sees, None for the path."""
 
     client: int
     resource: str
     endpoint: str
+    is_path: bool = False
+    asks_options: bool = True
+    authority: str | None = "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRegister:
+    """Answer the Register call of a client; a text refuses it with status Unknown."""
+
+    client: int
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +46,53 @@ class Disconnect:
 
 
 @dataclass(frozen=True, slots=True)
-class CallAllocate:
-    """Call Allocate for one container; report `allocate_answered`."""
+class CallPlugin:
+    """Call a plugin; report `call_answered`."""
 
     call: int
     client: int
-    device_ids: tuple[str, ...]
+    ask: Ask
 
 
 @dataclass(frozen=True, slots=True)
-class WipeSockets:
-    """Remove every file in the plugin directory and listen anew, as a starting kubelet does."""
+class CancelCall:
+    """Nobody waits for this call any more."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSockets:
+    """Clear the plugin directory of `removes` (all_files or sockets) and listen anew. `is_strict`:
+    a file that cannot be removed keeps the kubelet from listening."""
+
+    removes: str
+    is_strict: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSockets:
+    """Stop listening; the socket files stay behind, as those of a process that is gone do."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint:
+    """Replace the checkpoint file."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """The service manager starts the kubelet again: read the checkpoint, call `start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Something worth telling an observer, as plain values."""
+
+    kind: str
+    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +152,11 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNode:
-    """Create the node object, or bring an existing one up to date."""
+    """Create the node object, or bring an existing one up to date. `resets_extended` sets every
+    extended resource of an existing one to 0 first."""
 
     node: Mapping[str, Any]
+    resets_extended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +191,17 @@ class SetTimer:
     at_s: float
 
 
-Effect = (
+PluginEffect = (
     Connect
+    | AnswerRegister
     | Watch
     | Disconnect
-    | CallAllocate
-    | WipeSockets
-    | RunSandbox
-    | StartContainer
-    | KillContainer
-    | KillPod
-    | UpdatePodStatus
-    | DeletePod
-    | RegisterNode
-    | UpdateNodeStatus
-    | RenewLease
-    | PostEvent
-    | SetTimer
+    | CallPlugin
+    | CancelCall
+    | OpenSockets
+    | CloseSockets
+    | WriteCheckpoint
 )
+RuntimeEffect = RunSandbox | StartContainer | KillContainer | KillPod
+ApiEffect = UpdatePodStatus | DeletePod | RegisterNode | UpdateNodeStatus | RenewLease | PostEvent
+Effect = PluginEffect | RuntimeEffect | ApiEffect | SetTimer | Boot | Record

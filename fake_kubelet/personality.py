@@ -51,6 +51,14 @@ class Personality:
     cdi_devices: str
     sidecars: str
     authority: str
+    zero_request_start: str
+    allocate_for_gone_pods: str
+    hint_nodes: str
+    reset_extended_resources: str
+    duplicate_register: str
+    cleanup_failure: str
+    admission_metric: str
+    finished_pods: str
 
 
 @functools.cache
@@ -71,12 +79,9 @@ def about(switch: str) -> str:
 
 
 def values(switch: str) -> tuple[str, ...]:
-    """Every value that some version has for a switch."""
-    found = [str(value) for value in _table()[switch]["values"].values()]
-    if switch == "resource_health_status":
-        found.append("blocking")
-    if "on" in found or "off" in found:
-        found += ["on", "off"]
+    """Every value a switch can have, those that no version has by itself included."""
+    row = _table()[switch]
+    found = [str(value) for value in (*row["values"].values(), *row.get("also", ()))]
     return tuple(dict.fromkeys(found))
 
 

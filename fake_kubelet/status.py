@@ -19,6 +19,7 @@ class NodeIdentity:
 
     name: str
     kubelet_version: str = "v1.28.15"
+    kubelet_port: int = 10250
     architecture: str = "amd64"
     address: str = "127.0.0.1"
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -66,8 +67,10 @@ def node_status(
     *,
     ready_since_s: float,
     heartbeat_s: float,
+    boots: int = 1,
 ) -> dict[str, Any]:
-    """The whole status sub-resource; device counts are integers as text."""
+    """The whole status sub-resource; device counts are integers as text. `boots` counts the
+    machine's starts and makes its boot id."""
     base = {
         "cpu": str(identity.cpu),
         "ephemeral-storage": "1000000000Ki",
@@ -94,10 +97,10 @@ def node_status(
             }
             for kind, status, reason, message in _CONDITIONS
         ],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": identity.kubelet_port}},
         "nodeInfo": {
             "architecture": identity.architecture,
-            "bootID": "00000000-0000-0000-0000-000000000001",
+            "bootID": boot_id(boots),
             "containerRuntimeVersion": "containerd://1.7.0",
             "kernelVersion": "5.10.0",
             "kubeProxyVersion": identity.kubelet_version,
@@ -111,13 +114,42 @@ def node_status(
     }
 
 
+def merged_status(before: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """A node's status to write over an earlier one: what others put into its capacity stays, and
+    is allocatable as well."""
+    capacity = {**(before.get("capacity") or {}), **status["capacity"]}
+    return {
+        **status,
+        "capacity": capacity,
+        "allocatable": {**capacity, **status["allocatable"]},
+    }
+
+
+def reset_extended(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A node's status with every extended resource at 0, whoever put it there."""
+    reset = dict(status)
+    for part in ("capacity", "allocatable"):
+        counts = status.get(part) or {}
+        reset[part] = {name: "0" if "/" in name else count for name, count in counts.items()}
+    return reset
+
+
+def boot_id(boots: int) -> str:
+    """The boot id of the machine's n-th start."""
+    return f"00000000-0000-0000-0000-{boots:012d}"
+
+
 @dataclass(slots=True, kw_only=True)
 class ContainerState:
-    """One container of a pod. `stage` follows the container; times are seconds since 1970."""
+    """One container of a pod. `stage` follows the container; times are seconds since 1970.
+    `is_sidecar`: an init container that keeps running. `has_news`: it ended while no kubelet
+    ran."""
 
     name: str
     image: str
     is_init: bool = False
+    is_sidecar: bool = False
+    has_news: bool = False
     stage: Literal["waiting", "starting", "running", "terminated"] = "waiting"
     reason: str = "ContainerCreating"
     message: str = ""
@@ -127,6 +159,13 @@ class ContainerState:
     finished_s: float | None = None
     restarts: int = 0
     last: dict[str, Any] | None = None
+
+    @property
+    def is_through(self) -> bool:
+        """An init container that lets the next one start."""
+        if self.is_sidecar:
+            return self.stage == "running"
+        return self.stage == "terminated" and self.exit_code == 0
 
     def ended(self) -> dict[str, Any]:
         """The `terminated` state."""
@@ -151,14 +190,13 @@ class ContainerState:
             if self.message:
                 waiting["message"] = self.message
             state = {"waiting": waiting}
-        is_done_init = self.is_init and self.stage == "terminated" and self.exit_code == 0
         return {
             "name": self.name,
             "image": self.image,
             "imageID": self.image if self.container_id else "",
             "containerID": self.container_id,
             "restartCount": self.restarts,
-            "ready": self.stage == "running" or is_done_init,
+            "ready": self.is_through if self.is_init else self.stage == "running",
             "started": self.stage == "running",
             "state": state,
             "lastState": self.last or {},
@@ -167,10 +205,11 @@ class ContainerState:
 
 def pod_phase(containers: list[ContainerState], restart_policy: str) -> str:
     """The phase that container states add up to (`kubernetes:pkg/kubelet/kubelet_pods.go`)."""
-    inits = [c for c in containers if c.is_init]
     mains = [c for c in containers if not c.is_init]
-    for init in inits:
-        if init.stage == "terminated" and init.exit_code == 0:
+    for init in (c for c in containers if c.is_init):
+        if init.is_through or (init.is_sidecar and init.last is not None):
+            continue
+        if init.is_sidecar and init.stage == "terminated":
             continue
         has_failed = init.stage == "terminated" and restart_policy == "Never"
         return "Failed" if has_failed else "Pending"
@@ -192,13 +231,15 @@ def pod_status(
     started_s: float,
     now_s: float,
     has_sandbox: bool,
+    device_health: Mapping[str, list[dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Status sub-resource of an admitted pod."""
+    """Status sub-resource of an admitted pod. `device_health` has the `allocatedResourcesStatus`
+    of each app container, for versions that tell it."""
     phase = pod_phase(containers, restart_policy)
     mains = [c for c in containers if not c.is_init]
     inits = [c for c in containers if c.is_init]
     is_over = phase in ("Succeeded", "Failed")
-    is_initialized = all(c.stage == "terminated" and c.exit_code == 0 for c in inits)
+    is_initialized = all(c.is_through for c in inits)
     is_ready = bool(mains) and all(c.stage == "running" for c in mains)
     unready = [c.name for c in mains if c.stage != "running"]
     waits = {
@@ -233,6 +274,9 @@ def pod_status(
         "containerStatuses": [c.status() for c in mains],
         "qosClass": "BestEffort",
     }
+    for shown in status["containerStatuses"]:
+        if device_health and device_health.get(shown["name"]):
+            shown["allocatedResourcesStatus"] = device_health[shown["name"]]
     if has_sandbox:
         status["podIP"] = host_ip
         status["podIPs"] = [{"ip": host_ip}]
@@ -242,11 +286,11 @@ def pod_status(
 
 
 def rejected_status(reason: str, message: str, started_s: float) -> dict[str, Any]:
-    """Status of a pod the kubelet refused; final."""
+    """Status of a pod the kubelet refused; final. The message carries the version's prefix."""
     return {
         "phase": "Failed",
         "reason": reason,
-        "message": f"Pod was rejected: {message}",
+        "message": message,
         "startTime": timestamp(started_s),
     }
 

@@ -27,9 +27,10 @@ from fake_dcmi import host_files, place
 from fake_dcmi.asks import Ask
 from fake_dcmi.image import FaultEvent, ImageWriter, NodeState
 from fake_dcmi.native import NotBuilt
-from fake_kubelet.effects import AllocateResponse
-from fake_kubelet.kubelet import Settings
-from fake_kubelet.server import PluginSockets, SocketPathTooLong
+from fake_kubelet import actions
+from fake_kubelet.messages import AllocateResponse
+from fake_kubelet.server import SocketPathTooLong
+from fake_kubelet.shell import KubeletShell
 from fake_kubelet.status import NodeIdentity
 from simulator import deployment, driver, faces
 from simulator.cluster import pki
@@ -38,7 +39,7 @@ from simulator.cluster.server import ApiServer
 from simulator.control import ControlServer, Handler
 from simulator.directory import DESCRIPTION, base_directory
 from simulator.driver_socket import DriverSocket
-from simulator.errors import HostError
+from simulator.errors import HostError, ScenarioError
 from simulator.guard import refuse_real_npus
 from simulator.hardware import faults
 from simulator.hardware.model import FaultEvent as HardwareEvent
@@ -51,6 +52,7 @@ from simulator.runtime import containerd_config
 from simulator.runtime.live import CONFIG, LiveRuntime, detect, end_leftovers
 from simulator.scenario.hardware_verbs import change_of
 from simulator.scenario.host import host_breaks, make_hardware
+from simulator.scenario.kubelet import kubelet_personality, kubelet_settings
 from simulator.scenario.schema import InjectFault, Scenario
 from simulator.testbed import Change
 
@@ -95,7 +97,7 @@ class LiveTestbed:
         self._released = 0
         self._occupants: dict[tuple[str, str], int] = {}
         self._api: ApiServer | None = None
-        self._sockets: PluginSockets | None = None
+        self._sockets: KubeletShell | None = None
         self._runtime: LiveRuntime | None = None
         self._kube: Kube | None = None
         self._control: ControlServer | None = None
@@ -153,8 +155,15 @@ class LiveTestbed:
         self._record("plugin.start")
         self._on_loop(lambda: self._for_plugins(self._node.release_pod))
 
-    def restart_kubelet(self) -> None:
-        self._on_loop(self._node.restart_kubelet)
+    def act_on_kubelet(self, action: actions.Action) -> None:
+        def act() -> None:
+            self.journal.record("kubelet.action", **actions.shown(action))
+            self._node.perform(action)
+
+        try:
+            self._on_loop(act)
+        except actions.BadAction as error:
+            raise ScenarioError(f"{self._scenario.name}: {error}.") from None
 
     def probe(self) -> LiveProbe:
         # The Kubernetes client takes longer to import than the node to start: only when needed.
@@ -290,10 +299,11 @@ class LiveTestbed:
             clock=clock,
             chance=chance,
             journal=self.journal,
-            settings=Settings(node_status_update_s=scenario.kubelet.node_status_update_s),
+            settings=kubelet_settings(scenario),
+            behaves_like=kubelet_personality(scenario),
         )
-        self._sockets = PluginSockets(self.root, self._node)
-        self._sockets.listens_again = scenario.kubelet.socket == "present"
+        keeps_socket = scenario.kubelet.socket == "present"
+        self._sockets = KubeletShell(self.root, self._node.wiring, keeps_socket=keeps_socket)
         self._runtime = LiveRuntime(
             self.root,
             self._node,

@@ -10,18 +10,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fake_dcmi.host_files import FOREIGN_UID, SHARED_DEVICES
-from fake_kubelet.device_manager import (
+from fake_kubelet import actions
+from fake_kubelet.device_manager import RegistrationError
+from fake_kubelet.effects import (
+    AnswerRegister,
+    CallPlugin,
+    CancelCall,
+    CloseSockets,
+    Connect,
+    Disconnect,
+    OpenSockets,
+    PluginEffect,
+    Watch,
+    WriteCheckpoint,
+)
+from fake_kubelet.messages import (
+    Allocate,
+    AllocateResponse,
+    Ask,
+    CallFailed,
     Device,
+    DeviceSpec,
     PluginOptions,
     RegisterRequest,
-    RegistrationError,
 )
-from fake_kubelet.effects import AllocateResponse, DeviceSpec
-from fake_kubelet.kubelet import Settings
+from fake_kubelet.messages import Answer as PluginAnswer
 from fake_kubelet.status import NodeIdentity
 from simulator import deployment
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.errors import ApiError
+from simulator.errors import ScenarioError
 from simulator.gates import Answer, ApiRefused, CardState, ConfiguredRuntime, Object
 from simulator.hardware import faults
 from simulator.hardware.dcmi import ModelDcmi
@@ -40,6 +58,7 @@ from simulator.runtime import containerd_config, edit, images, workload
 from simulator.runtime.model import ModelRuntime
 from simulator.scenario import verbs
 from simulator.scenario.host import host_breaks, make_hardware
+from simulator.scenario.kubelet import kubelet_personality, kubelet_settings
 from simulator.scenario.schema import InjectFault, Scenario
 from simulator.testbed import Change
 
@@ -49,6 +68,9 @@ KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 FIRST_PID = 10_000
 CONTAINER_MEMORY_MB = 1024  # what a container is taken to use of each chip's memory
 CONFIG_PATH = "/etc/containerd/config.toml"
+
+
+_LOST = "rpc error: code = Unavailable desc = error reading from server: EOF"
 
 
 class SimHost:
@@ -164,11 +186,16 @@ class SimTestbed:
             clock=self.clock,
             chance=self.chance,
             journal=self.journal,
-            settings=Settings(node_status_update_s=scenario.kubelet.node_status_update_s),
+            settings=kubelet_settings(scenario),
+            behaves_like=kubelet_personality(scenario),
         )
         self._levels = {code: kind.level for code, kind in faults.catalogue().items()}
         self._plugins: dict[tuple[str, str], PluginModel] = {}
         self._clients: dict[int, PluginModel] = {}
+        self._calls: set[int] = set()
+        self._registering: dict[int, Callable[[str | None], None]] = {}
+        self._checkpoint: bytes | None = None
+        self._is_listening = False
         self.runtime = ModelRuntime(self.host, self, self.node, self.clock.call_later)
         self.node.attach(_RuntimeAdapter(self.runtime), self, self)
         self._start()
@@ -195,8 +222,12 @@ class SimTestbed:
         for uid, _ in list(self._plugins):
             self.node.release_pod(uid)
 
-    def restart_kubelet(self) -> None:
-        self.node.restart_kubelet()
+    def act_on_kubelet(self, action: actions.Action) -> None:
+        self.journal.record("kubelet.action", **actions.shown(action))
+        try:
+            self.node.perform(action)
+        except actions.BadAction as error:
+            raise ScenarioError(f"{self._scenario.name}: {error}.") from None
 
     def probe(self) -> SimProbe:
         return SimProbe(self)
@@ -206,55 +237,72 @@ class SimTestbed:
 
     # --- the kubelet's way to plugins
 
-    def connect(self, client: int, endpoint: str) -> None:
-        def dial() -> None:
-            for plugin in self._plugins.values():
-                if plugin.serving == endpoint:
-                    self._clients[client] = plugin
-                    self.node.plugin_connected(client, PluginOptions())
-                    return
-            self.node.connect_failed(client, "failed to dial device plugin")
+    def carry_out(self, effect: PluginEffect) -> None:
+        match effect:
+            case Connect(client, _, endpoint):
+                self.clock.call_later(0, lambda: self._dial(client, endpoint))
+            case AnswerRegister(client, error):
+                self.clock.call_later(0, lambda: self._answer(client, error))
+            case Watch(client):
+                self._clients[client].open_stream(client)
+            case Disconnect(client):
+                plugin = self._clients.pop(client, None)
+                if plugin is not None:
+                    plugin.close_stream(client)
+                    self.clock.call_later(0, lambda: self.node.wiring.stream_ended(client))
+            case CallPlugin(call, client, ask):
+                self._calls.add(call)
+                self.clock.call_later(0, lambda: self._call(call, client, ask))
+            case CancelCall(call):
+                self._calls.discard(call)
+            case OpenSockets():
+                self.host.has_kubelet_socket = self._scenario.kubelet.socket == "present"
+                self._is_listening = True
+            case CloseSockets():
+                self._is_listening = False
+            case WriteCheckpoint(data):
+                self._checkpoint = data
 
-        self.clock.call_later(0, dial)
+    def read_checkpoint(self) -> bytes | None:
+        return self._checkpoint
 
-    def watch(self, client: int) -> None:
-        self._clients[client].open_stream(client)
+    def replace_checkpoint(self, data: bytes | None) -> None:
+        self._checkpoint = data
 
-    def disconnect(self, client: int) -> None:
-        plugin = self._clients.pop(client, None)
-        if plugin is not None:
-            plugin.close_stream(client)
+    def has_files(self) -> bool:
+        return self._checkpoint is not None or self.host.has_kubelet_socket
 
-    def allocate(self, call: int, client: int, device_ids: tuple[str, ...]) -> None:
-        def answer() -> None:
-            plugin = self._clients.get(client)
-            if plugin is None:
-                text = "rpc error: code = Unavailable desc = error reading from server: EOF"
-                self.node.allocate_answered(call, text)
+    def remove_socket(self) -> None:
+        self.host.has_kubelet_socket = False
+
+    def _dial(self, client: int, endpoint: str) -> None:
+        for plugin in self._plugins.values():
+            if plugin.serving == endpoint:
+                self._clients[client] = plugin
+                self.node.wiring.plugin_connected(client, PluginOptions())
                 return
-            outcome = plugin.allocate(device_ids)
-            if isinstance(outcome, AllocateError):
-                self.node.allocate_answered(call, f"rpc error: code = Unknown desc = {outcome}")
-                return
-            self.node.allocate_answered(
-                call,
-                AllocateResponse(
-                    envs=outcome.envs,
-                    devices=tuple(
-                        DeviceSpec(
-                            host_path=node.host_path,
-                            container_path=node.container_path,
-                            permissions=node.permissions,
-                        )
-                        for node in outcome.devices
-                    ),
-                ),
-            )
+        text = "failed to dial device plugin: context deadline exceeded"
+        self.node.wiring.connect_failed(client, text)
 
-        self.clock.call_later(0, answer)
+    def _answer(self, client: int, error: str | None) -> None:
+        done = self._registering.pop(client, None)
+        if done is not None:
+            text = None if error is None else f"rpc error: code = Unknown desc = {error}"
+            done(text)
 
-    def wipe(self) -> None:
-        self.host.has_kubelet_socket = self._scenario.kubelet.socket == "present"
+    def _call(self, call: int, client: int, ask: Ask) -> None:
+        if call not in self._calls:
+            return
+        self._calls.discard(call)
+        plugin = self._clients.get(client)
+        answer: PluginAnswer
+        if plugin is None:
+            answer = CallFailed(_LOST)
+        elif isinstance(ask, Allocate):
+            answer = _allocate(plugin, ask.device_ids)
+        else:
+            answer = CallFailed("rpc error: code = Unknown desc = not support")
+        self.node.wiring.call_answered(call, answer)
 
     # --- the cards, told who computes on them
 
@@ -311,16 +359,19 @@ class SimTestbed:
         if not self.host.has_kubelet_socket:
             done(f"dial unix {KUBELET_SOCKET}: connect: no such file or directory")
             return
+        if not self._is_listening:
+            done(f"dial unix {KUBELET_SOCKET}: connect: connection refused")
+            return
         request = RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource)
         try:
-            self.node.register(request)
+            client = self.node.wiring.register(request)
         except RegistrationError as error:
-            done(f"rpc error: code = Unknown desc = {error}")
+            done(f"rpc error: code = {error.code} desc = {error}")
             return
-        self.clock.call_later(0, lambda: done(None))
+        self._registering[client] = done
 
     def devices_reported(self, client: int, devices: tuple[PluginDevice, ...]) -> None:
-        self.node.devices_reported(
+        self.node.wiring.devices_reported(
             client,
             [
                 Device(id=d.device_id, health="Healthy" if d.is_healthy else "Unhealthy")
@@ -329,7 +380,7 @@ class SimTestbed:
         )
 
     def stream_ended(self, client: int) -> None:
-        self.node.stream_ended(client)
+        self.node.wiring.stream_ended(client)
 
     # --- inside
 
@@ -379,6 +430,23 @@ class SimTestbed:
                 assertion=event.assertion,
             )
         self._tell(events)
+
+
+def _allocate(plugin: PluginModel, device_ids: tuple[str, ...]) -> PluginAnswer:
+    outcome = plugin.allocate(device_ids)
+    if isinstance(outcome, AllocateError):
+        return CallFailed(f"rpc error: code = Unknown desc = {outcome}")
+    return AllocateResponse(
+        envs=outcome.envs,
+        devices=tuple(
+            DeviceSpec(
+                host_path=node.host_path,
+                container_path=node.container_path,
+                permissions=node.permissions,
+            )
+            for node in outcome.devices
+        ),
+    )
 
 
 class _RuntimeAdapter:

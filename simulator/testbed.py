@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from fake_kubelet.actions import Action
 from simulator.gates import Probe
 from simulator.hardware.model import FaultEvent, Hardware
 from simulator.kernel.journal import Journal
@@ -27,6 +28,8 @@ class Testbed(Protocol):
 
     def stop_plugin(self) -> None: ...
     def start_plugin(self) -> None: ...
-    def restart_kubelet(self) -> None: ...
+    def act_on_kubelet(self, action: Action) -> None:
+        """Raises ScenarioError for what cannot be done."""
+
     def probe(self) -> Probe: ...
     def close(self) -> None: ...

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fake_kubelet.actions import ACTIONS, Action
+from fake_kubelet.personality import DEFAULT_VERSION
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -47,8 +50,12 @@ class PluginSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """The kubelet: `socket: removed` deletes kubelet.sock once it listens."""
+    """The kubelet: the Kubernetes version it behaves like, with some switches set otherwise, and
+    its Topology Manager policy. `socket: removed` deletes kubelet.sock once it listens."""
 
+    version: str = DEFAULT_VERSION
+    switches: dict[str, str] = field(default_factory=dict)
+    topology_policy: Literal["none", "best-effort", "restricted", "single-numa-node"] = "none"
     socket: Literal["present", "removed"] = "present"
     node_status_update_s: float = 0.5
 
@@ -300,11 +307,6 @@ class StartPlugin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartKubelet:
-    """Stop and start the kubelet: its sockets vanish and come back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePod:
     """Create a pod in namespace default."""
 
@@ -389,7 +391,7 @@ Step = (
     | LogCalls
     | StopPlugin
     | StartPlugin
-    | RestartKubelet
+    | Action
     | CreatePod
     | DeletePod
     | ExpectNode
@@ -424,7 +426,7 @@ STEPS: dict[str, type[Step]] = {
     "call-log": LogCalls,
     "plugin-stop": StopPlugin,
     "plugin-start": StartPlugin,
-    "kubelet-restart": RestartKubelet,
+    **ACTIONS,
     "pod-create": CreatePod,
     "pod-delete": DeletePod,
     "expect-node": ExpectNode,

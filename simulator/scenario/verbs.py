@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from fake_kubelet.actions import Action
 from simulator.errors import ScenarioError
 from simulator.scenario import hardware_verbs
 from simulator.scenario.loader import loads
@@ -14,7 +15,6 @@ from simulator.scenario.schema import (
     ExpectCard,
     ExpectNode,
     ExpectPod,
-    RestartKubelet,
     RunGates,
     StartPlugin,
     Step,
@@ -37,8 +37,8 @@ def act(testbed: Testbed, step: Step) -> bool:
             testbed.stop_plugin()
         case StartPlugin():
             testbed.start_plugin()
-        case RestartKubelet():
-            testbed.restart_kubelet()
+        case _ if isinstance(step, Action):
+            testbed.act_on_kubelet(step)
         case _:
             found = hardware_verbs.change_of(step)
             if found is None:

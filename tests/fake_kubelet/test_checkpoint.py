@@ -38,19 +38,19 @@ VECTORS = {
 @pytest.mark.parametrize("checksum", VECTORS)
 def test_published_files_verify(checksum: int) -> None:
     raw = f'{{"Data":{VECTORS[checksum]},"Checksum":{checksum}}}'.encode()
-    content = decode(raw, reads_v1=True)
+    content = decode(raw, ("v1", "v2"))
     is_v1 = checksum == 229855270
     assert encode(content, "v1" if is_v1 else "v2") == raw
     wrong = raw.replace(str(checksum).encode(), str(checksum ^ 1).encode())
     with pytest.raises(CorruptCheckpoint, match="corrupted"):
-        decode(wrong, reads_v1=True)
+        decode(wrong, ("v1", "v2"))
 
 
 def test_old_files_are_read_only_where_that_is_known() -> None:
     raw = f'{{"Data":{VECTORS[229855270]},"Checksum":229855270}}'.encode()
     with pytest.raises(CorruptCheckpoint, match="cannot unmarshal array"):
         decode(raw)
-    (entry,) = decode(raw, reads_v1=True).entries
+    (entry,) = decode(raw, ("v1", "v2")).entries
     assert entry.ids == {0: ("0000:03:02.3", "0000:03:02.0")}
 
 

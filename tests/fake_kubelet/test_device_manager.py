@@ -5,19 +5,25 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fake_kubelet.device_manager import (
     AllocationError,
-    Device,
     DeviceManager,
-    PluginOptions,
-    RegisterRequest,
     RegistrationError,
     check_registration,
     is_extended_resource,
 )
-from fake_kubelet.effects import AllocateResponse, DeviceSpec
+from fake_kubelet.messages import (
+    Allocate,
+    AllocateResponse,
+    Answer,
+    CallFailed,
+    Device,
+    DeviceSpec,
+    PluginOptions,
+    RegisterRequest,
+)
+from fake_kubelet.personality import personality
 
 R = "huawei.com/Ascend910"
 
@@ -29,13 +35,50 @@ def devices(healthy: int, sick: int = 0) -> list[Device]:
     ]
 
 
-def manager() -> DeviceManager:
-    return DeviceManager(grace_s=300, rng=random.Random(1))
+def manager(
+    version: str = "1.28", *, alive: set[str] | None = None, seed: int = 1
+) -> DeviceManager:
+    made: list[DeviceManager] = []
+
+    def active() -> set[str]:
+        return set(made[0].holders()) if alive is None else alive
+
+    made.append(
+        DeviceManager(
+            personality(version), grace_s=300, rng=random.Random(seed), active_pods=active
+        )
+    )
+    return made[0]
+
+
+def connect(made: DeviceManager, client: int, resource: str = R) -> None:
+    made.dialling(resource, "x.sock", client)
+    made.connected(resource, "x.sock", client, PluginOptions())
+
+
+def pick(
+    made: DeviceManager,
+    uid: str,
+    count: int,
+    resource: str = R,
+    answer: Answer = AllocateResponse(),  # noqa: B008 - a plain value
+) -> tuple[str, ...] | None:
+    """Allocate for a container; the ids the plugin was asked for, None when it was not asked."""
+    steps = made.allocate(uid, "main", {resource: count}, is_reusable=False)
+    asked = None
+    try:
+        _, ask = next(steps)
+        while True:
+            assert isinstance(ask, Allocate)
+            asked = ask.device_ids
+            _, ask = steps.send(answer)
+    except StopIteration:
+        return asked
 
 
 def ready(healthy: int = 8, sick: int = 0) -> DeviceManager:
     made = manager()
-    made.connected(R, 1, PluginOptions())
+    connect(made, 1, R)
     made.reported(R, devices(healthy, sick))
     return made
 
@@ -81,7 +124,7 @@ def test_registration_is_refused_in_the_kubelets_words() -> None:
 
 def test_registered_without_a_list_shows_nothing() -> None:
     made = manager()
-    made.connected(R, 1, PluginOptions())
+    connect(made, 1, R)
     assert counts(made) == (None, None)
 
 
@@ -94,7 +137,7 @@ def test_list_health_and_empty_list() -> None:
 
 def test_stopped_plugin_keeps_capacity_for_five_minutes() -> None:
     made = ready()
-    assert made.stream_ended(R, 100) == 1
+    assert made.stream_ended(R, "x.sock", 1, 100) == 1
     assert counts(made, 100) == (8, 0)
     assert counts(made, 400) == (8, 0)
     assert made.look(400.1).removed == (R,)
@@ -103,8 +146,8 @@ def test_stopped_plugin_keeps_capacity_for_five_minutes() -> None:
 
 def test_plugin_back_within_grace_shows_its_devices_again() -> None:
     made = ready()
-    made.stream_ended(R, 100)
-    made.connected(R, 2, PluginOptions())
+    made.stream_ended(R, "x.sock", 1, 100)
+    connect(made, 2, R)
     made.reported(R, devices(8))
     assert counts(made, 1000) == (8, 8)
 
@@ -112,61 +155,83 @@ def test_plugin_back_within_grace_shows_its_devices_again() -> None:
 def test_late_end_of_an_old_stream_disconnects_the_new_client() -> None:
     """kubernetes/kubernetes#121994, as 1.28 has it."""
     made = ready()
-    made.connected(R, 2, PluginOptions())
-    assert made.stream_ended(R, 5) == 2
+    connect(made, 2, R)
+    assert made.stream_ended(R, "x.sock", 1, 5) == 2
     assert counts(made, 5) == (8, 0)
 
 
+def test_late_end_of_an_old_stream_is_harmless_where_streams_are_told_apart() -> None:
+    made = manager("1.24")
+    connect(made, 1)
+    made.reported(R, devices(8))
+    connect(made, 2)
+    assert made.stream_ended(R, "x.sock", 1, 5) == 1
+    assert counts(made, 5) == (8, 8)
+
+
 def test_restart_keeps_allocations_and_shows_zero_until_the_plugin_returns() -> None:
-    made = ready()
-    picked = made.pick("u1", "main", R, 2)
+    before = ready()
+    picked = pick(before, "u1", 2)
     assert picked is not None
-    assert made.restart(10) == [1]
+    made = manager()
+    assert made.recover(before.checkpoint(), 10) is None
     assert counts(made, 10) == (0, 0)
     with pytest.raises(AllocationError, match="no healthy devices present"):
-        made.pick("u2", "main", R, 1)
-    made.connected(R, 2, PluginOptions())
+        pick(made, "u2", 1)
+    connect(made, 2)
     made.reported(R, devices(8))
     assert counts(made, 11) == (8, 8)
-    assert made.allocated(R) == set(picked[1])
+    assert made.allocated(R) == set(picked)
 
 
 def test_refusals_come_in_the_kubelets_order_and_words() -> None:
-    with pytest.raises(AllocationError, match=f"cannot allocate unregistered device {R}"):
-        manager().pick("u", "main", R, 1)
+    assert pick(manager(), "u", 1) is None  # unknown: nothing happens
     with pytest.raises(AllocationError, match="no healthy devices present"):
-        ready(0, 8).pick("u", "main", R, 1)
+        pick(ready(0, 8), "u", 1)
     with pytest.raises(AllocationError, match=r"Requested: 9, Available: 8"):
-        ready().pick("u", "main", R, 9)
+        pick(ready(), "u", 9)
     made = ready()
-    made.pick("u", "main", R, 8)
+    pick(made, "u", 8)
     with pytest.raises(AllocationError, match=r"changed request .* from 8 to 7"):
-        made.pick("u", "main", R, 7)
-    assert made.pick("u", "main", R, 8) is None
+        pick(made, "u", 7)
+    assert pick(made, "u", 8) is None
     made.reported(R, devices(7, 1))
     with pytest.raises(AllocationError, match="previously allocated devices are no longer healthy"):
-        made.pick("u", "main", R, 8)
+        pick(made, "u", 8)
 
 
 def test_failed_allocate_frees_its_ids_and_finished_pods_are_collected() -> None:
-    made = ready()
-    made.pick("u1", "main", R, 8)
-    made.release("u1", "main", R)
-    made.pick("u2", "main", R, 8)
+    alive: set[str] = {"u1", "u2", "u3"}
+    made = manager(alive=alive)
+    connect(made, 1)
+    made.reported(R, devices(8))
+    with pytest.raises(AllocationError, match="boom"):
+        pick(made, "u1", 8, answer=CallFailed("boom"))
+    pick(made, "u2", 8)
     with pytest.raises(AllocationError, match="Available: 0"):
-        made.pick("u3", "main", R, 1)
-    made.collect(["u3"])
-    assert made.pick("u3", "main", R, 1) is not None
+        pick(made, "u3", 1)
+    alive.discard("u2")
+    assert pick(made, "u3", 1) is not None
+
+
+def test_empty_answer_leaks_its_picks() -> None:
+    made = ready()
+    failed = CallFailed("no containers return in allocation response", is_answer=True)
+    with pytest.raises(AllocationError, match="no containers return"):
+        pick(made, "u1", 3, answer=failed)
+    assert len(made.leaked()[R]) == 3
+    with pytest.raises(AllocationError, match="Available: 5"):
+        pick(made, "u2", 6)
 
 
 def test_answers_are_merged_and_the_first_wins() -> None:
     made = ready()
-    made.connected("huawei.com/other", 2, PluginOptions())
-    made.reported("huawei.com/other", [Device(id="o-0", health="Healthy")])
+    other = "huawei.com/other"
+    connect(made, 2, other)
+    made.reported(other, [Device(id="o-0", health="Healthy")])
     node = DeviceSpec(host_path="/dev/a", container_path="/dev/a")
-    for resource, value in ((R, "first"), ("huawei.com/other", "second")):
-        made.pick("u", "main", resource, 1)
-        made.answered("u", "main", resource, AllocateResponse(envs={"K": value}, devices=(node,)))
+    for resource, value in ((R, "first"), (other, "second")):
+        pick(made, "u", 1, resource, AllocateResponse(envs={"K": value}, devices=(node,)))
     merged = made.run_options("u", "main")
     assert merged.envs == {"K": "first"}
     assert merged.devices == (node,)
@@ -175,74 +240,9 @@ def test_answers_are_merged_and_the_first_wins() -> None:
 @given(st.integers(min_value=1, max_value=8), st.integers())
 def test_same_seed_same_choice(count: int, seed: int) -> None:
     def chosen() -> object:
-        made = DeviceManager(grace_s=300, rng=random.Random(seed))
-        made.connected(R, 1, PluginOptions())
+        made = manager(seed=seed)
+        connect(made, 1)
         made.reported(R, devices(8))
-        return made.pick("u", "main", R, count)
+        return pick(made, "u", count)
 
     assert chosen() == chosen()
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Random plugins, pods, restarts and losses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.manager = manager()
-        self.now = 0.0
-        self.client = 0
-        self.alive: dict[str, tuple[str, ...]] = {}
-        self.made = 0
-
-    @rule()
-    def plugin_connects(self) -> None:
-        self.client += 1
-        self.manager.connected(R, self.client, PluginOptions())
-
-    @rule(healthy=st.integers(0, 8), sick=st.integers(0, 4))
-    def plugin_reports(self, healthy: int, sick: int) -> None:
-        if self.client:
-            self.manager.reported(R, devices(healthy, sick))
-
-    @rule()
-    def stream_ends(self) -> None:
-        self.manager.stream_ended(R, self.now)
-
-    @rule(seconds=st.floats(0, 400))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule()
-    def kubelet_restarts(self) -> None:
-        self.manager.restart(self.now)
-
-    @rule(count=st.integers(0, 9))
-    def pod_comes(self, count: int) -> None:
-        self.made += 1
-        uid = f"u{self.made}"
-        self.manager.collect([*self.alive, uid])
-        try:
-            picked = self.manager.pick(uid, "main", R, count)
-        except AllocationError:
-            return
-        self.alive[uid] = picked[1] if picked else ()
-        assert len(self.alive[uid]) == count
-
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data())
-    def pod_ends(self, data: st.DataObject) -> None:
-        del self.alive[data.draw(st.sampled_from(sorted(self.alive)))]
-
-    @invariant()
-    def no_device_has_two_holders(self) -> None:
-        held = [device for ids in self.alive.values() for device in ids]
-        assert len(held) == len(set(held))
-
-    @invariant()
-    def allocatable_never_exceeds_capacity(self) -> None:
-        seen = self.manager.look(self.now)
-        for name, allocatable in seen.allocatable.items():
-            assert 0 <= allocatable <= seen.capacity[name]
-
-
-TestAnyOrder = AnyOrder.TestCase

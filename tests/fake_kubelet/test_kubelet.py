@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake_kubelet.device_manager import Device, PluginOptions, RegisterRequest, RegistrationError
+from fake_kubelet.device_manager import RegistrationError
 from fake_kubelet.effects import (
-    AllocateResponse,
-    CallAllocate,
+    AnswerRegister,
+    Boot,
+    CallPlugin,
     Connect,
     DeletePod,
     Disconnect,
     Effect,
     KillContainer,
     KillPod,
+    OpenSockets,
     PostEvent,
     RunSandbox,
     SetTimer,
@@ -26,9 +28,16 @@ from fake_kubelet.effects import (
     UpdateNodeStatus,
     UpdatePodStatus,
     Watch,
-    WipeSockets,
+    WriteCheckpoint,
 )
 from fake_kubelet.kubelet import Kubelet, Settings
+from fake_kubelet.messages import (
+    AllocateResponse,
+    CallFailed,
+    Device,
+    PluginOptions,
+    RegisterRequest,
+)
 from fake_kubelet.status import NodeIdentity
 
 R = "huawei.com/Ascend910"
@@ -55,12 +64,14 @@ def kubelet(cards: int | None = 8) -> Kubelet:
 
 def register(made: Kubelet, cards: int, now: float = 0) -> int:
     request = RegisterRequest(version="v1beta1", endpoint="x.sock", resource_name=R)
-    (connect,) = made.register(request, now)
-    assert isinstance(connect, Connect)
-    assert made.plugin_connected(connect.client, PluginOptions(), now) == [Watch(connect.client)]
+    client, effects = made.register(request, now)
+    assert [connect.client for connect in of(Connect, effects)] == [client]
+    connected = made.plugin_connected(client, PluginOptions(), now)
+    assert of(Watch, connected) == [Watch(client)]
+    assert of(AnswerRegister, connected) == [AnswerRegister(client, None)]
     devices = [Device(id=f"Ascend910-{n}", health="Healthy") for n in range(cards)]
-    made.devices_reported(connect.client, devices, now)
-    return connect.client
+    made.devices_reported(client, devices, now)
+    return client
 
 
 def pod(uid: str = "u1", *, cards: int | None = None, inits: int = 0, **spec: Any) -> Any:
@@ -97,18 +108,19 @@ def test_pod_without_devices_lives_and_ends() -> None:
     assert [e.reason for e in of(PostEvent, started)] == ["Pulled", "Created", "Started"]
     assert phase(started) == "Running"
     ended = made.container_exited("u1", "main", 0, "", "", 4)
-    assert phase(ended) == "Succeeded"
+    assert phase(ended) == "Running"  # final only when nothing is left
     assert of(KillPod, ended) == [KillPod("u1", 0.0)]
+    assert phase(made.pod_stopped("u1", 5)) == "Succeeded"
 
 
 def test_devices_are_asked_for_before_the_sandbox_and_reach_the_container() -> None:
     made = kubelet()
     effects = made.pod_assigned(pod(cards=2, runtimeClassName="ascend"), 1)
-    (call,) = of(CallAllocate, effects)
-    assert len(set(call.device_ids)) == 2
+    (call,) = of(CallPlugin, effects)
+    assert len(set(call.ask.device_ids)) == 2
     assert of(RunSandbox, effects) == []
     answer = AllocateResponse(envs={"K": "V"})
-    (sandbox,) = of(RunSandbox, made.allocate_answered(call.call, answer, 2))
+    (sandbox,) = of(RunSandbox, made.call_answered(call.call, answer, 2))
     assert sandbox.handler == "ascend"
     (start,) = of(StartContainer, made.sandbox_started("u1", 3))
     assert start.options == answer
@@ -116,16 +128,16 @@ def test_devices_are_asked_for_before_the_sandbox_and_reach_the_container() -> N
 
 def test_admission_is_serial_and_goes_on_after_an_error() -> None:
     made = kubelet()
-    (first,) = of(CallAllocate, made.pod_assigned(pod("u1", cards=8), 1))
-    assert of(CallAllocate, made.pod_assigned(pod("u2", cards=8), 1)) == []
-    effects = made.allocate_answered(first.call, "rpc error: code = Unknown desc = x", 2)
+    (first,) = of(CallPlugin, made.pod_assigned(pod("u1", cards=8), 1))
+    assert of(CallPlugin, made.pod_assigned(pod("u2", cards=8), 1)) == []
+    effects = made.call_answered(first.call, CallFailed("rpc error: code = Unknown desc = x"), 2)
     (rejected,) = of(UpdatePodStatus, effects)
     assert rejected.status["reason"] == "UnexpectedAdmissionError"
     assert rejected.status["message"] == (
         "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = x, "
         "which is unexpected"
     )
-    assert len(of(CallAllocate, effects)) == 1
+    assert len(of(CallPlugin, effects)) == 1
 
 
 def test_too_many_devices_reject_the_pod_for_good() -> None:
@@ -150,7 +162,7 @@ def test_init_containers_run_one_by_one_before_the_rest() -> None:
         made.container_started("u1", start.container, "x", 3)
         effects = made.container_exited("u1", start.container, 0, "", "", 4)
     assert order == ["init0", "init1", "main"]
-    assert phase(effects) == "Succeeded"
+    assert phase(made.pod_stopped("u1", 5)) == "Succeeded"
 
 
 def test_failed_init_container_fails_the_pod() -> None:
@@ -158,7 +170,8 @@ def test_failed_init_container_fails_the_pod() -> None:
     made.pod_assigned(pod(inits=1), 1)
     made.sandbox_started("u1", 2)
     made.container_started("u1", "init0", "x", 3)
-    assert phase(made.container_exited("u1", "init0", 7, "", "", 4)) == "Failed"
+    made.container_exited("u1", "init0", 7, "", "", 4)
+    assert phase(made.pod_stopped("u1", 5)) == "Failed"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +198,7 @@ def test_restart_policy(policy: str, code: int, expected: str) -> None:
         assert start.attempt == 1
     else:
         assert timers == []
-        assert phase(effects) == expected
+        assert phase(made.pod_stopped("u1", 5)) == expected
 
 
 def test_back_off_doubles_up_to_five_minutes() -> None:
@@ -245,7 +258,7 @@ def test_forced_deletion_kills_at_once() -> None:
     made = kubelet()
     made.pod_assigned(pod(), 1)
     made.sandbox_started("u1", 2)
-    assert made.pod_gone("u1", 3) == [KillPod("u1", 0.0)]
+    assert of(KillPod, made.pod_gone("u1", 3)) == [KillPod("u1", 30.0)]
 
 
 def test_held_pod_stays_down_until_released() -> None:
@@ -260,21 +273,23 @@ def test_held_pod_stays_down_until_released() -> None:
 
 
 def test_restart_cuts_connections_clears_sockets_and_keeps_pods() -> None:
-    made = kubelet()
+    made = kubelet(cards=None)
     client = register(made, 8)
-    (call,) = of(CallAllocate, made.pod_assigned(pod(cards=1), 1))
-    made.allocate_answered(call.call, AllocateResponse(), 1)
+    (call,) = of(CallPlugin, made.pod_assigned(pod(cards=1), 1))
+    written = of(WriteCheckpoint, made.call_answered(call.call, AllocateResponse(), 1))
     made.sandbox_started("u1", 2)
     made.container_started("u1", "main", "x", 3)
-    effects = made.restart(10)
-    assert of(Disconnect, effects) == [Disconnect(client)]
-    assert of(WipeSockets, effects) == [WipeSockets()]
+    stopped = made.restart(10)
+    assert of(Disconnect, stopped) == [Disconnect(client)]
+    assert of(Boot, stopped) == [Boot()]
+    effects = made.start(10, written[-1].data)
+    assert of(OpenSockets, effects) == [OpenSockets("all_files")]
     assert of(KillPod, effects) == []
     assert of(UpdateNodeStatus, effects)[0].status["capacity"][R] == "0"
     register(made, 8, now=11)
-    (call,) = of(CallAllocate, made.pod_assigned(pod("u2", cards=7), 12))
-    held = made.devices.holdings("u1")["main"][R]
-    assert not set(call.device_ids) & set(held)
+    (call,) = of(CallPlugin, made.pod_assigned(pod("u2", cards=7), 12))
+    held = made.devices.holdings("u1")["main"][R].ids
+    assert not set(call.ask.device_ids) & set(held)
 
 
 def test_node_is_written_when_something_changed_and_every_five_minutes() -> None:
@@ -297,8 +312,8 @@ def test_bad_registration_is_refused() -> None:
 def test_no_order_of_reports_makes_it_crash(reports: list[str]) -> None:
     made = kubelet()
     for effect in made.pod_assigned(pod(cards=1, restartPolicy="OnFailure"), 0):
-        if isinstance(effect, CallAllocate):
-            made.allocate_answered(effect.call, AllocateResponse(), 0)
+        if isinstance(effect, CallPlugin):
+            made.call_answered(effect.call, AllocateResponse(), 0)
     made.sandbox_started("u1", 0)
     made.container_started("u1", "main", "x", 0)
     for now, report in enumerate(reports, 1):
@@ -313,6 +328,7 @@ def test_no_order_of_reports_makes_it_crash(reports: list[str]) -> None:
             made.pod_stopped("u1", now)
         elif report == "restart":
             made.restart(now)
+            made.start(now, None)
         else:
             for key in ("node", "lease", "sandbox:u1", "container:u1:main"):
                 made.timer(key, now)

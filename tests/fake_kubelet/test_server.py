@@ -17,13 +17,24 @@ import pytest
 from fake_dcmi import host_files, place
 from fake_dcmi.image import ImageWriter
 from fake_kubelet import api
-from fake_kubelet.device_manager import (
+from fake_kubelet.device_manager import check_registration
+from fake_kubelet.effects import (
+    AnswerRegister,
+    CallPlugin,
+    Connect,
+    Disconnect,
+    OpenSockets,
+    Watch,
+)
+from fake_kubelet.messages import (
+    Allocate,
+    AllocateResponse,
+    Answer,
+    CallFailed,
     Device,
     PluginOptions,
     RegisterRequest,
-    check_registration,
 )
-from fake_kubelet.effects import AllocateResponse
 from fake_kubelet.server import PluginSockets, SocketPathTooLong
 from simulator.faces import image_state
 from simulator.hardware.faults import fault_levels
@@ -40,7 +51,7 @@ class Kubelet:
         self.registered: list[RegisterRequest] = []
         self.lists: list[tuple[Device, ...]] = []
         self.ended: list[int] = []
-        self.answers: dict[int, AllocateResponse | str] = {}
+        self.answers: dict[int, Answer] = {}
         self._changed = asyncio.Event()
         self._clients = 0
 
@@ -48,14 +59,16 @@ class Kubelet:
         check_registration(request)
         self._clients += 1
         self._note(self.registered.append, request)
-        self.sockets.connect(self._clients, request.endpoint)
+        self.sockets.carry_out(Connect(self._clients, request.resource_name, request.endpoint))
         return self._clients
 
-    def plugin_connected(self, client: int, options: PluginOptions) -> None:
-        self.sockets.watch(client)
+    def plugin_connected(self, client: int, options: PluginOptions | None) -> None:
+        self.sockets.carry_out(Watch(client))
+        self.sockets.carry_out(AnswerRegister(client, None))
 
     def connect_failed(self, client: int, text: str) -> None:
         self._note(self.ended.append, client)
+        self.sockets.carry_out(AnswerRegister(client, text))
 
     def devices_reported(self, client: int, devices: Iterable[Device]) -> None:
         self._note(self.lists.append, tuple(devices))
@@ -63,9 +76,12 @@ class Kubelet:
     def stream_ended(self, client: int) -> None:
         self._note(self.ended.append, client)
 
-    def allocate_answered(self, call: int, outcome: AllocateResponse | str) -> None:
+    def call_answered(self, call: int, outcome: Answer) -> None:
         self.answers[call] = outcome
         self._changed.set()
+
+    def allocate(self, call: int, client: int, ids: tuple[str, ...]) -> None:
+        self.sockets.carry_out(CallPlugin(call, client, Allocate("huawei.com/Ascend910", ids)))
 
     def _note(self, add: Callable[..., None], value: object) -> None:
         add(value)
@@ -85,7 +101,7 @@ async def node(root: Path, *arguments: str) -> AsyncIterator[tuple[Kubelet, Hard
     place.materialize(files, root)
     writer = ImageWriter(root / host_files.IMAGE, image_state(hardware), boot_id=1)
     kubelet = Kubelet(root)
-    kubelet.sockets.wipe()
+    kubelet.sockets.carry_out(OpenSockets("all_files"))
     async with asyncio.timeout(10):
         while not kubelet.sockets.socket.exists():
             await asyncio.sleep(0.01)
@@ -115,17 +131,19 @@ def test_plugin_registers_reports_and_allocates(short_path: Path) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
         assert kubelet.registered[0].resource_name == "huawei.com/Ascend910"
         assert [d.id for d in kubelet.lists[0]] == [f"Ascend910-{n}" for n in range(8)]
-        kubelet.sockets.allocate(1, 1, ("Ascend910-3", "Ascend910-1"))
-        kubelet.sockets.allocate(2, 1, ("Ascend910-9",))
-        kubelet.sockets.allocate(3, 99, ("Ascend910-0",))
+        kubelet.allocate(1, 1, ("Ascend910-3", "Ascend910-1"))
+        kubelet.allocate(2, 1, ("Ascend910-9",))
+        kubelet.allocate(3, 99, ("Ascend910-0",))
         await kubelet.until(lambda: len(kubelet.answers) == 3)
         good = kubelet.answers[1]
         assert isinstance(good, AllocateResponse)
         assert good.envs["ASCEND_VISIBLE_DEVICES"] == "1,3"
-        assert kubelet.answers[2] == (
+        assert kubelet.answers[2] == CallFailed(
             "rpc error: code = Unknown desc = plugin doesn't have device Ascend910-9"
         )
-        assert str(kubelet.answers[3]).startswith("rpc error: code = Canceled")
+        closed = kubelet.answers[3]
+        assert isinstance(closed, CallFailed)
+        assert closed.text.startswith("rpc error: code = Canceled")
         directory = kubelet.sockets.directory
         assert stat.S_IMODE(directory.stat().st_mode) == 0o750
         for name in ("kubelet.sock", "Ascend910.sock"):
@@ -141,7 +159,7 @@ def test_plugin_registers_reports_and_allocates(short_path: Path) -> None:
 def test_devices_style_names_device_files(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
-        kubelet.sockets.allocate(1, 1, ("Ascend910-3",))
+        kubelet.allocate(1, 1, ("Ascend910-3",))
         await kubelet.until(lambda: 1 in kubelet.answers)
         answer = kubelet.answers[1]
         assert isinstance(answer, AllocateResponse)
@@ -165,8 +183,8 @@ def test_card_that_drops_is_reported_within_a_poll(short_path: Path) -> None:
 def test_kubelet_restart_makes_the_plugin_register_again(short_path: Path) -> None:
     async def work(kubelet: Kubelet, hardware: Hardware, writer: ImageWriter) -> None:
         await kubelet.until(lambda: bool(kubelet.lists))
-        kubelet.sockets.disconnect(1)
-        kubelet.sockets.wipe()
+        kubelet.sockets.carry_out(Disconnect(1))
+        kubelet.sockets.carry_out(OpenSockets("all_files"))
         await kubelet.until(lambda: len(kubelet.registered) == 2 and len(kubelet.lists) >= 2)
         assert 1 in kubelet.ended
 
@@ -176,7 +194,7 @@ def test_kubelet_restart_makes_the_plugin_register_again(short_path: Path) -> No
 def test_bad_registrations_are_refused_and_garbage_does_no_harm(short_path: Path) -> None:
     async def run() -> None:
         kubelet = Kubelet(short_path)
-        kubelet.sockets.wipe()
+        kubelet.sockets.carry_out(OpenSockets("all_files"))
         while not kubelet.sockets.socket.exists():
             await asyncio.sleep(0.01)
         _, writer = await asyncio.open_unix_connection(str(kubelet.sockets.socket))

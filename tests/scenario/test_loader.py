@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_kubelet.actions import RestartKubelet
 from simulator.errors import ScenarioError
 from simulator.scenario.loader import load, loads
 from simulator.scenario.schema import (
     STEPS,
     ExpectNode,
     InjectFault,
-    RestartKubelet,
     RunGates,
     Wait,
 )
