@@ -347,6 +347,22 @@ class Kubelet:
             if not pod.is_orphan
         ]
 
+    def held_twice(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """(resource, id) -> uids, of every device that more than one pod with containers holds."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for uid, pod in self._pods.items():
+            if not pod.has_sandbox:
+                continue
+            ids = {
+                (resource, one)
+                for resources in self.devices.holdings(uid).values()
+                for resource, holding in resources.items()
+                for one in holding.ids
+            }
+            for key in ids:
+                found.setdefault(key, []).append(uid)
+        return {key: tuple(uids) for key, uids in found.items() if len(uids) > 1}
+
     def resource_metrics(self) -> str:
         """What /metrics/resource says: start times of running containers; use of CPU and memory is
         not simulated and reads 0."""
