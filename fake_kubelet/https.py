@@ -76,12 +76,10 @@ class HttpsEndpoint:
                 web.get("/metrics/resource", self._show_resource_metrics),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.0)
         await runner.setup()
         self._runner = runner
-        await web.TCPSite(
-            runner, "127.0.0.1", self.port, ssl_context=self._tls, shutdown_timeout=0.0
-        ).start()
+        await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self._tls).start()
         self.port = runner.addresses[0][1]
 
     async def close(self) -> None:

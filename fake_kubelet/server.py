@@ -153,6 +153,7 @@ class PluginSockets:
         self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
+        self._turn: asyncio.Task[None] | None = None  # the last opening or closing
 
     # --- the port of the wiring
 
@@ -176,9 +177,9 @@ class PluginSockets:
                 if call in self._calls:
                     self._calls.pop(call).cancel()
             case OpenSockets(removes, is_strict):
-                self._spawn(self._open(removes, is_strict=is_strict))
+                self._turn = self._spawn(self._open(removes, is_strict=is_strict))
             case CloseSockets():
-                self._spawn(self._close())
+                self._turn = self._spawn(self._close())
             case WriteCheckpoint(data):
                 self.replace_checkpoint(data)
 
@@ -209,8 +210,8 @@ class PluginSockets:
 
     async def opened(self) -> None:
         """Wait until what was asked of the server so far is done."""
-        async with self._opening:
-            return
+        if self._turn is not None:
+            await asyncio.wait([self._turn])
 
     async def close(self) -> None:
         """Close everything and delete the socket."""

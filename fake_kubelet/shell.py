@@ -81,8 +81,8 @@ class KubeletShell:
     async def opened(self) -> None:
         """Wait until the sockets are as the kubelet's last start or stop wants them."""
         await self.sockets.opened()
-        async with self._turn:
-            return
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
         """Close everything; no socket stays behind."""
