@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import threading
 import time
@@ -217,9 +218,12 @@ class KubeletService:
         """Static pods: a file is a pod; a changed file a new one; a removed file none."""
         self._look = asyncio.get_running_loop().call_later(LOOK_S, self._read_manifests)
         there: dict[str, Path] = {}
-        for path in sorted((self.root / MANIFESTS).glob("*.y*ml")):
-            with contextlib.suppress(OSError):
-                there[f"{path.name} {path.stat().st_mtime_ns}"] = path
+        with contextlib.suppress(OSError), os.scandir(self.root / MANIFESTS) as entries:
+            for entry in entries:
+                if entry.name.endswith((".yaml", ".yml")):
+                    there[f"{entry.name} {entry.stat().st_mtime_ns}"] = Path(entry.path)
+        if there.keys() == self._manifests.keys():
+            return
         for key in self._manifests.keys() - there.keys():
             namespace, name = self._manifests.pop(key)
             if (namespace, name) in self.api.pods:

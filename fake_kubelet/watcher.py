@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from fake_kubelet.server import PluginSockets, Sink, describe
 
 DIRECTORY = "var/lib/kubelet/plugins_registry"
 LOOK_S = 1.0
+RECENT_NS = 3_000_000_000
 DIAL_S = 10.0
 GET_INFO_S = 1.0
 NOTIFY_S = 5.0
@@ -46,6 +48,7 @@ class PluginWatcher:
         self._found: dict[str, int | None] = {}  # socket -> its client, once it has one
         self._tries: dict[str, asyncio.Task[None]] = {}
         self._again: dict[str, float] = {}
+        self._seen: dict[str, int] = {}  # directory -> when it was changed
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -63,12 +66,15 @@ class PluginWatcher:
         await asyncio.gather(*tries, return_exceptions=True)
         self._found.clear()
         self._again.clear()
+        self._seen.clear()
 
     # --- inside
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LOOK_S, self._look)
+        if not self._has_changed() and not self._again:
+            return
         there = set(self._paths())
         for path in self._found.keys() - there:
             client = self._found.pop(path)
@@ -82,9 +88,20 @@ class PluginWatcher:
                 task = loop.create_task(self._register(path))
                 self._tries[path] = task
 
+    def _has_changed(self) -> bool:
+        """Whether any directory looked at before is different now, or was so a moment ago: its
+        time is coarse, and taken after its names."""
+        seen = {}
+        for place in self._seen or (str(self.directory),):
+            with contextlib.suppress(OSError):
+                seen[place] = os.stat(place).st_mtime_ns
+        return seen != self._seen or max(seen.values(), default=0) > time.time_ns() - RECENT_NS
+
     def _paths(self) -> Iterator[str]:
+        self._seen = {}
         for place, directories, names in os.walk(self.directory):
             directories[:] = [name for name in directories if not name.startswith(".")]
+            self._seen[place] = os.stat(place).st_mtime_ns
             for name in names:
                 path = f"{place}/{name}"
                 with contextlib.suppress(OSError):

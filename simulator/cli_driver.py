@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
     faults.set_defaults(run=_faults)
 
     bench = commands.add_parser("bench", help="measure this machine against our numbers")
-    bench.add_argument("what", choices=("dcmi",))
+    bench.add_argument("what", choices=("dcmi", "kubelet"))
     bench.add_argument("--peer", metavar="LIBRARY:ADAPTER", help="another library to compare with")
     bench.add_argument("--quick", action="store_true", help="fewer calls, rougher numbers")
     bench.add_argument("--json", action="store_true", help="print JSON")
@@ -166,6 +166,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     from simulator import bench
 
     peer = None
+    if arguments.peer is not None and arguments.what != "dcmi":
+        raise ScenarioError(f"bench {arguments.what}: --peer is for dcmi only.")
     if arguments.peer is not None:
         path, colon, adapter = arguments.peer.rpartition(":")
         if not colon:
@@ -176,7 +178,10 @@ def _bench(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(f"... {text}", file=sys.stderr, flush=True)
 
-    lines = bench.dcmi(peer=peer, quick=arguments.quick, say=say)
+    if arguments.what == "kubelet":
+        lines = bench.kubelet(quick=arguments.quick, say=say)
+    else:
+        lines = bench.dcmi(peer=peer, quick=arguments.quick, say=say)
     if arguments.json:
         print(
             json.dumps(

@@ -151,3 +151,11 @@ def test_commands_about_a_node_say_when_none_runs(
     for words in (["calls"], ["hccn"]):
         assert main([*words, "--dir", str(tmp_path)]) == 4
         assert "no testbed runs" in capsys.readouterr().err
+
+
+def test_bench_kubelet_measures_against_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["bench", "kubelet", "--quick", "--json"])
+    lines = json.loads(capsys.readouterr().out)
+    assert [line["limit"] for line in lines] == [5, 400, 5, None, 5, 1]
+    assert all(line["value"] > 0 for line in lines)
+    assert main(["bench", "kubelet", "--peer", "x:y"]) == 2
