@@ -388,10 +388,10 @@ class DeviceManager:
 
     # --- checkpoint
 
-    def checkpoint(self) -> bytes:
-        """The checkpoint file's bytes; clears `is_dirty`."""
+    def checkpoint(self) -> checkpoint.Checkpoint:
+        """What the checkpoint file has to say; clears `is_dirty`."""
         self.is_dirty = False
-        content = checkpoint.Checkpoint(
+        return checkpoint.Checkpoint(
             entries=tuple(
                 checkpoint.Entry(
                     pod_uid=uid,
@@ -406,7 +406,6 @@ class DeviceManager:
             ),
             registered={name: tuple(sorted(ids)) for name, ids in self._healthy.items()},
         )
-        return checkpoint.encode(content, self._personality.checkpoint_write)
 
     def recover(self, raw: bytes | None, now: float) -> str | None:
         """Begin from a checkpoint: allocations, and every resource without devices. Returns why

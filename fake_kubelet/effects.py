@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fake_kubelet.checkpoint import Checkpoint
 from fake_kubelet.messages import AllocateResponse, Ask
 
 
@@ -77,9 +78,10 @@ class CloseSockets:
 
 @dataclass(frozen=True, slots=True)
 class WriteCheckpoint:
-    """Replace the checkpoint file."""
+    """Replace the checkpoint file; `checkpoint.encode` gives its bytes."""
 
-    data: bytes
+    content: Checkpoint
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,7 @@ PluginEffect = (
     | CancelCall
     | OpenSockets
     | CloseSockets
-    | WriteCheckpoint
 )
 RuntimeEffect = RunSandbox | StartContainer | KillContainer | KillPod
 ApiEffect = UpdatePodStatus | DeletePod | RegisterNode | UpdateNodeStatus | RenewLease | PostEvent
-Effect = PluginEffect | RuntimeEffect | ApiEffect | SetTimer | Boot | Record
+Effect = PluginEffect | RuntimeEffect | ApiEffect | WriteCheckpoint | SetTimer | Boot | Record

@@ -554,7 +554,8 @@ class Kubelet:
         effects = [*effects, *self._admit(now)]
         if not self.devices.is_dirty:
             return effects
-        return [*effects, WriteCheckpoint(self.devices.checkpoint())]
+        content = self.devices.checkpoint()
+        return [*effects, WriteCheckpoint(content, self.personality.checkpoint_write)]
 
     def _running_containers(self) -> set[tuple[str, str]]:
         """What the runtime lists as running. Of a container that ran before, a version that looks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,7 +50,7 @@ class PodResourcesServer:
         )
 
     async def open(self) -> None:
-        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(self.socket.parent, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         await self._server.open()
 

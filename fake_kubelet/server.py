@@ -29,7 +29,6 @@ from fake_kubelet.effects import (
     OpenSockets,
     PluginEffect,
     Watch,
-    WriteCheckpoint,
 )
 from fake_kubelet.messages import Answer, Ask, CallFailed, Device, PluginOptions, RegisterRequest
 
@@ -180,8 +179,6 @@ class PluginSockets:
                 self._turn = self._spawn(self._open(removes, is_strict=is_strict))
             case CloseSockets():
                 self._turn = self._spawn(self._close())
-            case WriteCheckpoint(data):
-                self.replace_checkpoint(data)
 
     def read_checkpoint(self) -> bytes | None:
         try:
@@ -194,8 +191,8 @@ class PluginSockets:
         if data is None:
             path.unlink(missing_ok=True)
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
         made = self.directory / f".{CHECKPOINT}.tmp"
+        os.makedirs(self.directory, exist_ok=True)
         with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(data)
         os.rename(made, path)
@@ -235,7 +232,7 @@ class PluginSockets:
     async def _open(self, removes: str, *, is_strict: bool) -> None:
         async with self._opening:
             await self._server.close()
-            self.directory.mkdir(parents=True, exist_ok=True)
+            os.makedirs(self.directory, exist_ok=True)
             os.chmod(self.directory, 0o750)  # noqa: S103 - as a kubelet makes it
             self.failure = self._clear(removes) if is_strict else None
             if not is_strict:
@@ -361,7 +358,9 @@ class PluginSockets:
             if channel is None:
                 raise grpc.aio.UsageError("closed")
             ask_plugin = channel.unary_unary(
-                path, request_serializer=api.encode, response_deserializer=response.FromString
+                path,
+                request_serializer=api.encode,
+                response_deserializer=response.FromString,
             )
             answer = wire.answer_of(ask, await ask_plugin(request))
         except grpc.RpcError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import threading
 import time
@@ -18,10 +17,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from fake_kubelet import actions
 from fake_kubelet.kubelet import Kubelet, Settings
+from fake_kubelet.manifests import Manifests
 from fake_kubelet.messages import AllocateResponse
 from fake_kubelet.model import ModelApi, ModelRuntime
 from fake_kubelet.personality import DEFAULT_VERSION, personality
@@ -29,8 +27,6 @@ from fake_kubelet.shell import KubeletShell
 from fake_kubelet.status import NodeIdentity
 from fake_kubelet.wiring import Listener, Wiring
 
-MANIFESTS = "etc/kubernetes/manifests"
-LOOK_S = 1.0
 CALL_S = 30.0
 
 T = TypeVar("T")
@@ -70,8 +66,6 @@ class KubeletService:
         self._rng = random.Random(seed)
         self._changes = asyncio.Event()
         self._on_record = on_record
-        self._look: asyncio.TimerHandle | None = None
-        self._manifests: dict[str, tuple[str, str]] = {}  # file and its mtime -> pod
         self.kubelet = Kubelet(
             NodeIdentity(name=name),
             rng=self._rng,
@@ -85,6 +79,9 @@ class KubeletService:
         self.runtime = ModelRuntime(self.wiring, self._clock)
         self.shell = KubeletShell(root, self.wiring)
         self.wiring.attach(self.shell, self.runtime, self.api)
+        self._manifests = Manifests(
+            root, self, lambda file, why: self._record("manifest.bad", {"file": file, "why": why})
+        )
 
     async def start(self, *, https_port: int | None = None) -> None:
         """Listen; with `https_port` (0: any) also on HTTPS. Raises OSError."""
@@ -92,13 +89,11 @@ class KubeletService:
             await self.shell.serve_https(self._log, https_port)
         self.wiring.boot()
         await self.shell.opened()
-        (self.root / MANIFESTS).mkdir(parents=True, exist_ok=True)
-        self._read_manifests()
+        self._manifests.open()
 
     async def close(self) -> None:
         """Stop; no socket stays behind."""
-        if self._look is not None:
-            self._look.cancel()
+        self._manifests.close()
         self.wiring.apply(self.kubelet.stop(self._clock.now()))
         self.wiring.close()
         await self.shell.close()
@@ -144,6 +139,9 @@ class KubeletService:
         if resource not in status.get("capacity", {}):
             return None
         return int(status["capacity"][resource]), int(status["allocatable"][resource])
+
+    def has_pod(self, name: str, namespace: str = "default") -> bool:
+        return (namespace, name) in self.api.pods
 
     def pod(self, name: str, namespace: str = "default") -> Mapping[str, Any] | None:
         return self.api.pods.get((namespace, name))
@@ -213,34 +211,6 @@ class KubeletService:
     def _log(self, namespace: str, name: str, container: str) -> str | None:
         pod = self.pod(name, namespace)
         return None if pod is None else self.runtime.log(str(pod["metadata"]["uid"]), container)
-
-    def _read_manifests(self) -> None:
-        """Static pods: a file is a pod; a changed file a new one; a removed file none."""
-        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._read_manifests)
-        there: dict[str, Path] = {}
-        with contextlib.suppress(OSError), os.scandir(self.root / MANIFESTS) as entries:
-            for entry in entries:
-                if entry.name.endswith((".yaml", ".yml")):
-                    there[f"{entry.name} {entry.stat().st_mtime_ns}"] = Path(entry.path)
-        if there.keys() == self._manifests.keys():
-            return
-        for key in self._manifests.keys() - there.keys():
-            namespace, name = self._manifests.pop(key)
-            if (namespace, name) in self.api.pods:
-                self.api.delete(namespace, name, 0)
-        for key in there.keys() - self._manifests.keys():
-            try:
-                pod = yaml.safe_load(there[key].read_text())
-                name = pod["metadata"]["name"]
-                namespace = pod["metadata"].get("namespace", "default")
-                if (namespace, name) in self.api.pods:
-                    continue  # the one before has to go first
-                self.create_pod(pod)
-            except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-                self._record("manifest.bad", {"file": there[key].name, "why": str(error)})
-                self._manifests[key] = ("", "")
-            else:
-                self._manifests[key] = (namespace, name)
 
 
 class FakeKubelet:

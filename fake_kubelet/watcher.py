@@ -52,7 +52,7 @@ class PluginWatcher:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        os.makedirs(self.directory, mode=0o750, exist_ok=True)
         self._look()
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from fake_kubelet import checkpoint
 from fake_kubelet.effects import (
     ApiEffect,
     Boot,
@@ -50,7 +51,7 @@ class PluginPort(Protocol):
         """Delete kubelet.sock, as an operator would."""
 
     def replace_checkpoint(self, data: bytes | None) -> None:
-        """Put other bytes into the checkpoint's place; None deletes it."""
+        """Put bytes into the checkpoint's place; None deletes it."""
 
 
 class RuntimePort(Protocol):
@@ -167,9 +168,11 @@ class Wiring:
             self._set_timer(effect)
         elif isinstance(effect, Boot):
             self.boot(is_runtime_down=self.kubelet.is_runtime_down)
+        elif isinstance(effect, WriteCheckpoint):
+            data = checkpoint.encode(effect.content, effect.version)
+            self._listener("checkpoint.write", {"bytes": len(data)})
+            self._plugins.replace_checkpoint(data)
         elif isinstance(effect, PluginEffect):
-            if isinstance(effect, WriteCheckpoint):
-                self._listener("checkpoint.write", {"bytes": len(effect.data)})
             self._plugins.carry_out(effect)
         elif isinstance(effect, RuntimeEffect):
             self._runtime.carry_out(effect)

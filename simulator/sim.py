@@ -22,7 +22,6 @@ from fake_kubelet.effects import (
     OpenSockets,
     PluginEffect,
     Watch,
-    WriteCheckpoint,
 )
 from fake_kubelet.messages import (
     Allocate,
@@ -260,8 +259,6 @@ class SimTestbed:
                 self._is_listening = True
             case CloseSockets():
                 self._is_listening = False
-            case WriteCheckpoint(data):
-                self._checkpoint = data
 
     def read_checkpoint(self) -> bytes | None:
         return self._checkpoint

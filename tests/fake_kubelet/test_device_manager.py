@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_kubelet.checkpoint import encode
 from fake_kubelet.device_manager import (
     AllocationError,
     DeviceManager,
@@ -174,7 +175,7 @@ def test_restart_keeps_allocations_and_shows_zero_until_the_plugin_returns() -> 
     picked = pick(before, "u1", 2)
     assert picked is not None
     made = manager()
-    assert made.recover(before.checkpoint(), 10) is None
+    assert made.recover(encode(before.checkpoint()), 10) is None
     assert counts(made, 10) == (0, 0)
     with pytest.raises(AllocationError, match="no healthy devices present"):
         pick(made, "u2", 1)

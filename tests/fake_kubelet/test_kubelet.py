@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_kubelet.checkpoint import encode
 from fake_kubelet.device_manager import RegistrationError
 from fake_kubelet.effects import (
     AnswerRegister,
@@ -282,7 +283,7 @@ def test_restart_cuts_connections_clears_sockets_and_keeps_pods() -> None:
     stopped = made.restart(10)
     assert of(Disconnect, stopped) == [Disconnect(client)]
     assert of(Boot, stopped) == [Boot()]
-    effects = made.start(10, written[-1].data)
+    effects = made.start(10, encode(written[-1].content, written[-1].version))
     assert of(OpenSockets, effects) == [OpenSockets("all_files")]
     assert of(KillPod, effects) == []
     assert of(UpdateNodeStatus, effects)[0].status["capacity"][R] == "0"

@@ -18,9 +18,9 @@ import aiohttp
 import grpc
 import pytest
 
-from fake_kubelet import actions, api
+from fake_kubelet import actions, api, manifests
 from fake_kubelet.podresources_server import DIRECTORY as POD_RESOURCES
-from fake_kubelet.service import MANIFESTS, FakeKubelet, KubeletService
+from fake_kubelet.service import FakeKubelet, KubeletService
 from tests.fake_kubelet.stub import StubPlugin
 
 pytestmark = pytest.mark.live
@@ -360,7 +360,7 @@ def test_the_command_serves_takes_pods_from_files_and_obeys(short_path: Path) ->
             await plugin.register()
             line = await asyncio.to_thread(process.stdout.readline)
             assert line.split()[1:] == [R, "capacity=2", "allocatable=2"]
-            manifest = short_path / MANIFESTS / "p.yaml"
+            manifest = short_path / manifests.DIRECTORY / "p.yaml"
             await asyncio.to_thread(manifest.write_text, json.dumps(pod("file")))
             async with asyncio.timeout(20):
                 while "Allocate" not in plugin.calls:

@@ -18,7 +18,6 @@ from fake_kubelet.effects import (
     OpenSockets,
     PluginEffect,
     Watch,
-    WriteCheckpoint,
 )
 from fake_kubelet.kubelet import Kubelet, Settings
 from fake_kubelet.messages import (
@@ -239,8 +238,6 @@ class World:
                 self.is_listening = self.has_socket = True
             case CloseSockets():
                 self.is_listening = False
-            case WriteCheckpoint(data):
-                self.checkpoint = data
 
     def read_checkpoint(self) -> bytes | None:
         return self.checkpoint
