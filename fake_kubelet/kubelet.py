@@ -639,6 +639,7 @@ class Kubelet:
             *shown,
             ready_since_s=self._wall(self._started_at),
             heartbeat_s=self._wall(now),
+            release=self.personality.release,
             boots=self._boots,
         )
         return [UpdateNodeStatus(status), again]

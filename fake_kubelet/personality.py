@@ -21,9 +21,11 @@ class UnknownPersonality(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Personality:
-    """One version's behaviour. The meaning of each switch is in `about(name)`."""
+    """One version's behaviour. The meaning of each switch is in `about(name)`. `release` is what
+    the node tells; a patch release changes nothing else."""
 
     version: str
+    release: str
     register_mode: str
     options_source: str
     stale_stream_disconnect: str
@@ -96,7 +98,7 @@ def _of_minor(minor: int) -> Personality:
     for name, row in _table().items():
         known = {int(first): str(value) for first, value in row["values"].items()}
         chosen[name] = known[max(first for first in known if first <= minor)]
-    return Personality(version=f"1.{minor}", **chosen)
+    return Personality(version=f"1.{minor}", release=f"v1.{minor}.0", **chosen)
 
 
 def personality(
@@ -117,6 +119,8 @@ def personality(
                 f"switch {name} cannot be {value!r}, wanted {' or '.join(values(name))}"
             )
     kept = {field.name: getattr(made, field.name) for field in fields(made)}
+    if match[2] is not None:
+        kept["release"] = "v" + version.removeprefix("v")
     return Personality(**(kept | dict(overrides or {})))
 
 

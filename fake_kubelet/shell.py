@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from fake_kubelet.watcher import PluginWatcher
 from fake_kubelet.wiring import Wiring
 
 if TYPE_CHECKING:
-    from fake_kubelet.https import HttpsEndpoint, Logs
+    from fake_kubelet.https import Accepts, HttpsEndpoint, Logs
 
 
 _DEAD = (
@@ -41,8 +42,11 @@ class KubeletShell:
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def serve_https(self, logs: Logs, port: int = 0) -> HttpsEndpoint:
-        """Also serve HTTPS from now on; to be called before the kubelet starts. Raises OSError."""
+    async def serve_https(
+        self, logs: Logs, port: int = 0, *, accepts: Accepts = lambda token: False
+    ) -> HttpsEndpoint:
+        """Also serve HTTPS from now on; to be called before the kubelet starts, whose node tells
+        the port. Raises OSError."""
         # Certificates and the HTTP server take longer to import than the rest to start.
         from fake_kubelet.https import HttpsEndpoint
 
@@ -54,9 +58,11 @@ class KubeletShell:
             metrics=lambda: kubelet.metrics.text(),
             resource_metrics=kubelet.resource_metrics,
             logs=logs,
+            accepts=accepts,
             port=port,
         )
         await self.https.open()
+        kubelet.identity = replace(kubelet.identity, kubelet_port=self.https.port)
         return self.https
 
     def carry_out(self, effect: PluginEffect) -> None:

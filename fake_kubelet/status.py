@@ -18,7 +18,6 @@ class NodeIdentity:
     """What the node says of itself."""
 
     name: str
-    kubelet_version: str = "v1.28.15"
     kubelet_port: int = 10250
     architecture: str = "amd64"
     address: str = "127.0.0.1"
@@ -67,10 +66,11 @@ def node_status(
     *,
     ready_since_s: float,
     heartbeat_s: float,
+    release: str,
     boots: int = 1,
 ) -> dict[str, Any]:
-    """The whole status sub-resource; device counts are integers as text. `boots` counts the
-    machine's starts and makes its boot id."""
+    """The whole status sub-resource; device counts are integers as text. `release` is the
+    kubelet's version; `boots` counts the machine's starts and makes its boot id."""
     base = {
         "cpu": str(identity.cpu),
         "ephemeral-storage": "1000000000Ki",
@@ -103,8 +103,8 @@ def node_status(
             "bootID": boot_id(boots),
             "containerRuntimeVersion": "containerd://1.7.0",
             "kernelVersion": "5.10.0",
-            "kubeProxyVersion": identity.kubelet_version,
-            "kubeletVersion": identity.kubelet_version,
+            "kubeProxyVersion": release,
+            "kubeletVersion": release,
             "machineID": "0" * 32,
             "operatingSystem": "linux",
             "osImage": "NPU Testbed (simulated host)",

@@ -289,7 +289,14 @@ class LiveTestbed:
             defer=self._defer,
         )
         self._cluster.store.subscribe(lambda _: self._changed.set())
-        self._api = ApiServer(self._cluster, identity, logs=self._log, now=clock.epoch)
+        behaves_like = kubelet_personality(scenario)
+        self._api = ApiServer(
+            self._cluster,
+            identity,
+            logs=self._log,
+            now=clock.epoch,
+            kubernetes=behaves_like.release,
+        )
         await self._api.start(port)
         pki.write_secret(self.kubeconfig, pki.kubeconfig(self.server, identity))
         architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
@@ -300,7 +307,7 @@ class LiveTestbed:
             chance=chance,
             journal=self.journal,
             settings=kubelet_settings(scenario),
-            behaves_like=kubelet_personality(scenario),
+            behaves_like=behaves_like,
         )
         keeps_socket = scenario.kubelet.socket == "present"
         self._sockets = KubeletShell(self.root, self._node.wiring, keeps_socket=keeps_socket)
@@ -313,6 +320,7 @@ class LiveTestbed:
             config=self.root / CONFIG,
         )
         await asyncio.to_thread(self._runtime.prepare)
+        await self._sockets.serve_https(self._log, accepts=self._api.accepts)
         self._node.attach(self, self._sockets, self)
         store = self._cluster.store
         if scenario.runtime.runtime_class == "present":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fake_kubelet.messages import AllocateResponse
 from fake_kubelet.personality import versions
 from tests.fake_kubelet.world import R, World
 
@@ -45,6 +46,24 @@ def test_dp3_a_restarted_container_keeps_its_device(version: str) -> None:
     world.pod("two")
     assert not world.ids("two") & first
     assert world.listed()["one"] == {"main": sorted(first)}
+
+
+CDI = "vendor.example/device=d1"
+
+
+@every_version
+def test_dp2_cdi_devices(version: str) -> None:
+    minor = int(version[2:])
+    is_there, is_annotated = minor >= 29, 29 <= minor <= 31
+    world = World(version)
+    plugin = world.plugin()
+    plugin.answer = lambda ask: AllocateResponse(cdi_devices=(CDI,), envs={"A": "1"})  # type: ignore[method-assign]
+    uid = world.pod("p", 1)
+    given = world.runtime.options[uid, "main"]
+    assert given.envs == {"A": "1"}
+    assert given.cdi_devices == ((CDI,) if is_there else ())
+    key = f"cdi.k8s.io/devicemanager_{uid}-main"
+    assert given.annotations == ({key: CDI} if is_annotated else {})
 
 
 @pytest.mark.parametrize("version", KEEPS_RUNNING)

@@ -12,7 +12,7 @@ from fake_kubelet import personality as p
 def test_every_version_has_a_value_for_every_switch() -> None:
     assert p.versions()[0] == "1.19"
     assert p.versions()[-1] == "1.37"
-    names = {field.name for field in fields(p.Personality)} - {"version"}
+    names = {field.name for field in fields(p.Personality)} - {"version", "release"}
     assert names == set(p.switches())
     for version in p.versions():
         made = p.personality(version)
@@ -43,7 +43,7 @@ def test_versions_differ_where_they_did(version: str, switch: str, value: str) -
 
 def test_patch_releases_and_overrides() -> None:
     made = p.personality("v1.28.15", {"register_mode": "async"})
-    assert (made.version, made.register_mode) == ("1.28", "async")
+    assert (made.version, made.release, made.register_mode) == ("1.28", "v1.28.15", "async")
     assert p.personality().version == p.DEFAULT_VERSION == "1.28"
 
 

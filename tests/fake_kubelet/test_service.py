@@ -18,7 +18,7 @@ import aiohttp
 import grpc
 import pytest
 
-from fake_kubelet import actions, api, manifests
+from fake_kubelet import actions, api, manifests, watcher
 from fake_kubelet.podresources_server import DIRECTORY as POD_RESOURCES
 from fake_kubelet.service import FakeKubelet, KubeletService
 from tests.fake_kubelet.stub import StubPlugin
@@ -277,6 +277,57 @@ def test_the_plugin_watcher_finds_registers_and_forgets(short_path: Path, fault:
             found.socket.unlink()
             assert await kubelet.until(lambda: kubelet.counts(found.resource) == (1, 0))
         await found.stop()
+
+    with_kubelet(short_path, work)
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_127457_a_plugin_that_cannot_say_who_it_is_waits_long(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, is_retried: bool
+) -> None:
+    if is_retried:
+        monkeypatch.setattr(watcher, "RETRY_S", 0.0)
+    monkeypatch.setattr(watcher, "LOOK_S", 0.05)
+
+    async def work(kubelet: KubeletService, plugin: StubPlugin) -> None:
+        asked = dict.fromkeys("abc", 0)
+        plugins = []
+
+        async def serve(name: str) -> None:
+            made = StubPlugin(short_path, f"{name}-1", resource=f"example.com/{name}")
+            made.socket = short_path / f"var/lib/kubelet/plugins_registry/{name}.sock"
+
+            async def info(request: bytes, context: Any) -> Any:
+                asked[name] += 1
+                if name == "a" and asked[name] == 1:
+                    await context.abort(grpc.StatusCode.UNKNOWN, "not yet")
+                return api.message("pluginregistration", "PluginInfo")(
+                    type="DevicePlugin", name=made.resource, supported_versions=["v1beta1"]
+                )
+
+            async def notify(request: Any, context: Any) -> Any:
+                return api.message("pluginregistration", "RegistrationStatusResponse")()
+
+            unary = grpc.unary_unary_rpc_method_handler
+            status = api.message("pluginregistration", "RegistrationStatus").FromString
+            methods = {
+                "GetInfo": unary(info, response_serializer=api.encode),
+                "NotifyRegistrationStatus": unary(notify, status, api.encode),
+            }
+            await made.start(("pluginregistration.Registration", methods))
+            plugins.append(made)
+
+        # Each that is found later proves that the kubelet looked at all of them again.
+        for name in asked:
+            await serve(name)
+            if name != "a":
+                there = f"example.com/{name}"
+                assert await kubelet.until(lambda r=there: kubelet.counts(r) == (1, 1))  # type: ignore[misc]
+        if is_retried:
+            assert await kubelet.until(lambda: kubelet.counts("example.com/a") == (1, 1))
+        assert asked["a"] == 1 + is_retried
+        for made in plugins:
+            await made.stop()
 
     with_kubelet(short_path, work)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 import scenarios
 from simulator.errors import HostError
@@ -322,3 +326,38 @@ def test_ordinary_user_gets_the_same_gates_without_isolation(short_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without isolation" in done.stdout
+
+
+def test_the_kubelet_answers_https_where_its_node_says(place: Path) -> None:
+    steps = "steps: [{expect-node: {allocatable: 8, within: 12}}]\n"
+    text = f"name: t\nkubelet: {{version: v1.31.4}}\n{steps}"
+    with live_node(text, place) as (made, scenario):
+        assert Runner(scenario, made).run().passed
+        trust = made.root / "var/lib/kubelet/pki/kubelet-ca.crt"
+        config = yaml.safe_load(made.kubeconfig.read_text())
+        node = made.probe().node()
+        assert node is not None
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.31.4"
+
+        def get(path: str, token: str) -> tuple[int, str]:
+            request = urllib.request.Request(
+                f"https://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {token}"}
+            )
+            context = ssl.create_default_context(cafile=str(trust))
+            try:
+                with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, ""
+
+        token = config["users"][0]["user"]["token"]
+        assert get("/pods", "wrong")[0] == 401
+        code, pods = get("/pods", token)
+        assert code == 200
+        names = {
+            (p["metadata"]["namespace"], p["status"]["phase"]) for p in json.loads(pods)["items"]
+        }
+        assert ("kube-system", "Running") in names
+        own = (made.root / "var/lib/kubelet/pki/kubelet-token").read_text()
+        assert get("/healthz", own) == (200, "ok")
