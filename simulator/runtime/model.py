@@ -6,6 +6,7 @@ inside the container is a model. Host programs (the device plugin) are started t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -211,7 +212,14 @@ class ModelRuntime:
             return
         outcome = self._outcome(image, spec)
         self.add_log(uid, name, outcome.output)
-        self._later(RUN_S, lambda: self._ended(uid, name, outcome.exit_code))
+        container = sandbox.containers[name]
+
+        def end() -> None:
+            if sandbox.containers.get(name) is container:  # not one that came after it
+                self._ended(uid, name, outcome.exit_code)
+
+        if outcome.runs_s < math.inf:
+            self._later(RUN_S + outcome.runs_s, end)
 
     def _outcome(self, image: images.Image, spec: dict[str, Any]) -> workload.Outcome:
         argv = spec["process"]["args"]
@@ -248,14 +256,21 @@ class ModelRuntime:
 
 
 def _shell(argv: list[str]) -> workload.Outcome:
-    """Just enough of a shell for a model: `sh -c "echo TEXT"` and `exit N`, or a bare command."""
+    """Just enough of a shell for a model: `echo TEXT`, `sleep N` and `exit N`, in a row or bare."""
     is_script = len(argv) > 2 and argv[0].rpartition("/")[2] == "sh" and argv[1] == "-c"
     script = argv[2] if is_script else " ".join(argv)
-    output, code = "", 0
+    output, code, runs_s = "", 0, 0.0
     for command in script.split(";"):
-        word, _, rest = command.strip().partition(" ")
+        word, _, rest = command.strip().removeprefix("exec ").partition(" ")
         if word == "echo":
             output += rest.strip("'\"") + "\n"
         elif word == "exit":
             code = int(rest) if rest.isdecimal() else 2
-    return workload.Outcome(exit_code=code, output=output)
+            break
+        elif word == "sleep":
+            try:
+                runs_s += float(rest)
+            except ValueError:
+                output += f"sleep: invalid time interval '{rest}'\n"
+                code = 1
+    return workload.Outcome(exit_code=code, output=output, runs_s=max(0.0, runs_s))

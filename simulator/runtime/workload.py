@@ -33,10 +33,11 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What it prints and how it ends."""
+    """What it prints, how it ends, and for how many seconds it runs beyond that."""
 
     exit_code: int
     output: str
+    runs_s: float = 0.0
 
 
 def run(arguments: Sequence[str], around: Surroundings) -> Outcome:

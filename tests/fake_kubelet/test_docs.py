@@ -1,5 +1,8 @@
-"""What is generated from data is up to date."""
+"""What the documentation shows is so."""
 
+import re
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -25,3 +28,15 @@ def test_every_action_is_documented() -> None:
 def test_the_proto_files_are_the_tables(package: str) -> None:
     kept = resources.files("fake_kubelet").joinpath(f"proto/{package}.proto").read_text()
     assert kept == api.proto_text(package)
+
+
+@pytest.mark.live
+def test_the_example_in_python_prints_what_it_says() -> None:
+    text = (ROOT / "docs/kubelet.md").read_text()
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    (promised,) = re.findall(r"\.envs\)  # (.*)", found[1])
+    done = subprocess.run(
+        [sys.executable, "-c", found[1]], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == (promised, 0), done.stderr
